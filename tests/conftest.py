@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import compileall
 import gc
 import os
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported: tests share the cores, also with children
 # Some virtual machines advertise AMX and then refuse its instructions, which kills the process at the first bf16 product.
@@ -12,6 +14,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import pytest
 from hypothesis import HealthCheck, settings
 
+import etude
 from etude import registry
 from tests import isolation
 
@@ -23,6 +26,49 @@ settings.register_profile(
     "etude", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("etude")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the package once. Where PYTHONDONTWRITEBYTECODE is set, hundreds of child processes would do it."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(os.path.dirname(etude.__file__), quiet=2)
+
+
+#: Rooms and modules whose tests take long.
+LONG = (
+    "projects",
+    "dist",
+    "faults",
+    "examples",
+    "sweep",
+    "board",
+    "test_verify_resume",
+    "test_kills",
+    "test_processes",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let every worker of pytest-xdist begin with long tests, so that short ones are left to share at the end.
+
+    Each worker starts with as many tests as the others, in this order; modules stay together for their fixtures.
+    """
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers == 1:
+        return
+    long: dict[Path, list[pytest.Item]] = {}
+    short: list[pytest.Item] = []
+    for item in items:
+        is_long = item.path.parent.name in LONG or item.path.stem in LONG
+        (long.setdefault(item.path, []) if is_long else short).append(item)
+    queues = [[item for path in list(long)[first::workers] for item in long[path]] for first in range(workers)]
+    total = len(items)
+    items.clear()
+    for number, queue in enumerate(queues, 1):
+        missing = max(0, total * number // workers - len(items) - len(queue))
+        items += [*queue, *short[:missing]]
+        del short[:missing]
+    items += short
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -42,3 +88,8 @@ def workdir(tmp_path, monkeypatch):
     """An empty working directory of one's own."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def elsewhere(workdir):
+    """Not the repository: a run records the imported code below its working directory, and there it would be all tests."""

@@ -10,6 +10,11 @@ import torch
 from etude.checkpoint.store import Store
 
 
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(elsewhere: None) -> None:
+    """Every test of this room."""
+
+
 def small_state(number: float = 1.0) -> dict[str, Any]:
     value = float(number)
     model = {"w": torch.full((4, 3), value), "b": torch.zeros(3)}

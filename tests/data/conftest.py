@@ -9,8 +9,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch.utils.data import IterableDataset
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(elsewhere: None) -> None:
+    """Every test of this room."""
 
 
 class Noisy:
@@ -76,6 +82,6 @@ class Deadly:
         if index == 5 and not self.mark.exists():
             self.mark.touch()
             if self.how == "hang":
-                time.sleep(60)
+                time.sleep(3600)
             os.kill(os.getpid(), signal.SIGKILL) if self.how == "kill" else os._exit(3)
         return index, float(torch.rand(()))

@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 
 
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(elsewhere: None) -> None:
+    """Every test of this room."""
+
+
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """A folder in memory where there is one: thousands of syncs cost nothing, and what is synced is checked anyway."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 
 from etude import registry
@@ -19,6 +20,11 @@ from etude.data.loader import Loader
 from etude.metrics import Accuracy
 
 registry.load_builtins()
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(elsewhere: None) -> None:
+    """Every test of this room."""
 
 
 def small_run(
