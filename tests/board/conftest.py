@@ -28,7 +28,7 @@ def serving(root, *words):
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(600)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -295,18 +295,20 @@ def test_three_failures_in_a_row_stop_the_run(store: Store, save: Save, lines: l
 
 def test_a_disk_that_does_not_answer_is_named_and_not_waited_for_for_ever(tmp_path: Path) -> None:
     store = Store(tmp_path, patience=1.0)
-    release = threading.Event()
+    reached, release = threading.Event(), threading.Event()
 
     def gate(call: str, path: str, size: int) -> None:
         if call == "fsync":
-            release.wait(30)
+            reached.set()
+            release.wait(600)
 
     with disk.gated(gate):
         store.save(small_state(), step=5)
+        assert reached.wait(600)
         with pytest.raises(SaveError, match=r"the save of step 5 .* at fsync .*model\.safetensors"):
             store.wait()
         release.set()
-        store.patience = 30
+        store.patience = 600
         store.close()
 
 

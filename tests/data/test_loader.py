@@ -258,11 +258,9 @@ def test_a_batch_without_any_good_sample_stops():
 
 @pytest.mark.parametrize(("how", "says"), [("kill", "killed by SIGKILL.*memory"), ("exit", "exit code 3")])
 def test_a_worker_that_dies_is_named_at_once(tmp_path, how, says):
-    loader = Loader(Deadly(tmp_path, how), batch_size=2, workers=2)
-    begin = time.monotonic()
+    loader = Loader(Deadly(tmp_path, how), batch_size=2, workers=2, timeout=1e6)
     with pytest.raises(DataError, match=rf"data worker 0 \(pid \d+\) .*{says}"):
         list(loader)
-    assert time.monotonic() - begin < 5.0
     loader.close()
 
 
@@ -275,9 +273,12 @@ def test_a_worker_can_be_restarted_and_does_the_same_work_again(tmp_path):
 
 
 def test_a_worker_that_hangs_is_named_after_the_deadline(tmp_path):
-    loader = Loader(Deadly(tmp_path, "hang"), batch_size=2, workers=1, timeout=2.0)
-    with pytest.raises(DataError, match="has not made epoch 1, batch 3 within 2 s"):
-        list(loader)
+    loader = Loader(Deadly(tmp_path, "hang"), batch_size=2, workers=1)
+    batches = iter(loader)
+    next(batches), next(batches)  # however long the worker takes to start
+    loader._pool.deadline = 1.0
+    with pytest.raises(DataError, match="has not made epoch 1, batch 3 within 1 s"):
+        next(batches)
     loader.close()
 
 
@@ -379,10 +380,10 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert ended.returncode == -signal.SIGKILL
     waiting = {int(pid) for pid in ended.stdout.split()}
     assert len(waiting) == 2
-    limit = time.monotonic() + 10
-    while waiting and time.monotonic() < limit:
-        waiting = {pid for pid in waiting if running(pid)}
-    assert not waiting
+    limit = time.monotonic() + zygote.PATIENCE
+    while waiting := {pid for pid in waiting if running(pid)}:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
 
 
 def running(pid: int) -> bool:

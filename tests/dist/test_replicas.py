@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from etude.cli import main
+from tests import zygote
 from tests.dist import project
 
 HOOK = """
@@ -26,6 +26,8 @@ class Together(etude.Hook):
 
     def after_step(self, run):
         if run.peers.count == 1:
+            if self.steps:
+                open("alone", "w").close()
             self.steps = 0
             return
         self.times += self.steps == 0
@@ -52,16 +54,18 @@ def test_a_replica_is_killed_and_another_joins_the_one_that_trains_on(folder: Pa
     light = LighthouseServer(bind="[::]:0", min_replicas=1, join_timeout_ms=1000)
     usual = {"TORCHFT_LIGHTHOUSE": light.address(), "NUM_REPLICA_GROUPS": "2", "OMP_NUM_THREADS": "1"}
 
-    def start(number: int, name: str, **own: str) -> subprocess.Popen[str]:
-        words = [sys.executable, "-m", "etude", "train", "config.yaml", "--folder", name]
+    def start(number: int, name: str, **own: str) -> zygote.Child:
         environment = os.environ | usual | {"REPLICA_GROUP_ID": str(number)} | own
-        return subprocess.Popen(words, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
+        return zygote.start("-m", "etude", "train", "config.yaml", "--folder", name, cwd=folder, env=environment)
 
     try:
         first, killed = start(0, "first", TIMES="2"), start(1, "killed", TIMES="1", DIES="1")
-        assert killed.wait(300) == -9, killed.stderr and killed.stderr.read()
+        assert killed.wait() == -9, killed.output(1)
+        while not (folder / "alone").exists():
+            assert first.poll() is None, first.output(1)
+            time.sleep(0.01)
         joined = start(1, "joined", TIMES="1")
-        said = [one.communicate(timeout=300)[1] for one in (first, joined)]
+        said = [one.communicate()[1] for one in (first, joined)]
         assert [first.returncode, joined.returncode] == [0, 0], said
     finally:
         light.shutdown()

@@ -20,7 +20,7 @@ class Offline:
 
 
 #: Seconds that W&B's own process gets to write its file: the end of a run does not wait for that.
-_PATIENCE = 120.0
+_PATIENCE = 600.0
 
 
 def read_wandb(folder: Path) -> Offline:

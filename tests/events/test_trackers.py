@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -137,11 +138,15 @@ def test_a_tracker_that_hangs_is_left_behind(tmp_path, monkeypatch):
 
 
 def test_a_tracker_that_had_nothing_to_do_for_long_is_not_taken_for_one_that_hangs(tmp_path, monkeypatch, recwarn):
-    monkeypatch.setattr(outbox, "PATIENCE", 0.01)
+    passed = 0.0
+    clock = SimpleNamespace(time=time.time, monotonic=lambda: time.monotonic() + passed)
+    monkeypatch.setattr(outbox, "time", clock)
     idle = Collect(tmp_path, system=False)
     idle.write(record(1))
     assert idle._outbox.ask(lambda: "all sent") == "all sent"
-    time.sleep(0.1)
+    while idle._outbox._since is not None:
+        time.sleep(0.01)
+    passed = 10 * outbox.OPENING
     idle.write(record(2))
     idle.close()
     assert [step for step, _ in idle.got] == [1, 2] and not recwarn.list

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -50,11 +51,13 @@ def test_a_signal_at_the_end_of_a_run_does_not_end_the_program_later():
     """The thread that starts the clock may hear of the signal only after the run has ended."""
     child = os.fork()
     if child == 0:
-        for _ in range(100):
-            signals = Signals(grace=0.2)
+        made = [Signals(grace=600) for _ in range(100)]
+        for signals in made:
             signals.install()
             os.kill(os.getpid(), signal.SIGTERM)
             signals.restore()
-        time.sleep(1.0)
-        os._exit(0)
+        for thread in threading.enumerate():
+            if thread.name == "etude-signals":
+                thread.join()  # it has heard of everything
+        os._exit(any(signals._timer is not None and not signals._timer.finished.is_set() for signals in made))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -63,7 +63,7 @@ for index in loader:
 workers = loader._iterator._workers
 print(seen, signals.received, [worker.is_alive() for worker in workers])
 workers[0].terminate()
-workers[0].join(20)
+workers[0].join()
 print(workers[0].exitcode)
 os.kill(workers[1].pid, signal.SIGKILL)
 os._exit(0)

@@ -285,7 +285,7 @@ def test_a_script_starts_as_many_processes_as_it_is_asked_for() -> None:
     command = [sys.executable, "-c", "import sys; from etude.cli import main; sys.exit(main(sys.argv[1:]))"]
     words = [*LAZY, "--num-gpus", "2", "--dist-url", "auto"]
     done = subprocess.run(
-        [*command, *words], env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
+        [*command, *words], env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert "World size: 2" in Path("output/log.txt").read_text()

@@ -27,7 +27,7 @@ def test_two_processes_share_the_data_and_agree(config: Path) -> None:
     subprocess.run(
         [*launcher, sys.executable, "-c", code, *words],
         check=True,
-        timeout=300,
+        timeout=600,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
     )
