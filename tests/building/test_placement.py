@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import etude
 from etude.build import build
 from etude.cli import main
 from etude.errors import ConfigError
+from tests import zygote
 
 CONFIG = """\
 model: {type: ConvNet, channels: [4, 8], classes: 10, dropout: 0.2}
@@ -74,15 +73,13 @@ def test_compile_takes_the_words_of_torch(workdir, monkeypatch):
         etude.load_plan("c.yaml", ["train.compile={fulgraph: true}"])
 
 
-def test_without_a_compiler_training_runs_uncompiled_after_one_line(workdir, capfd):
+def test_without_a_compiler_training_runs_uncompiled_after_one_line(workdir):
     Path("c.yaml").write_text(CONFIG)
-    code = subprocess.run(
-        [sys.executable, "-m", "etude", "train", "c.yaml", "train.compile=true", "--limit-batches", "2", "--folder", "run"],
+    said = zygote.etude(
+        "train", "c.yaml", "train.compile=true", "--limit-batches", "2", "--folder", "run", check=True,
         env={**os.environ, "PATH": str(Path("nothing").absolute()), "CXX": "no-such-compiler"},
-    ).returncode  # fmt: skip
-    said = capfd.readouterr()
-    assert code == 0
-    assert (said.out + said.err).count("train.compile has no effect: there is no C++ compiler") == 1
+    )  # fmt: skip
+    assert (said.stdout + said.stderr).count("train.compile has no effect: there is no C++ compiler") == 1
 
 
 def test_products_have_the_precision_that_is_asked_for(workdir):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from etude.checkpoint.tools.same_runs import compare_runs
+from tests import zygote
 from tests.faults.dialects import EXAMPLES, SMALL, draw_pictures
 
 
@@ -45,8 +43,7 @@ if sys.argv[1:] == ["--fail"] and rank == 1:
 
 def test_exec_runs_a_script_in_several_processes_and_names_the_one_that_fails(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
-    words = [sys.executable, "-m", "etude", "exec", "--nproc", "2", "script.py", "--fail"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = zygote.etude("exec", "--nproc", "2", "script.py", "--fail", cwd=tmp_path)
     assert done.returncode == 3, done.stderr
     for rank in (0, 1):
         assert f"rank {rank} of 2 has 1.0 and [1, 2], ['--fail']" in done.stdout
