@@ -11,7 +11,7 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,41 @@ def cases(dialect: str, stem: str) -> list[dict[str, Any]]:
 
 def params(dialect: str, stem: str, *, key: str = "id") -> list[Any]:
     """The cases of one file as ``pytest.param``; ids read ``<dialect>-<stem>-<case[key]>``."""
-    return [pytest.param(case, id=f"{dialect}-{stem}-{case[key]}") for case in cases(dialect, stem)]
+    known = {name for case in _recorded_here(dialect, stem) for name in case}
+    return [pytest.param(Case(case, known), id=f"{dialect}-{stem}-{case[key]}") for case in cases(dialect, stem)]
+
+
+def _recorded_here(dialect: str, stem: str) -> list[dict[str, Any]]:
+    path = HERE / dialect / f"{stem}.json"
+    return json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else []
+
+
+#: What a case says for its readers.
+REMARKS = frozenset({"id", "note", "quirk", "lenient", "about", "comment", "why"})
+
+
+class Case(dict[str, Any]):
+    """A case that knows for which of its keys a replayer has asked. ``known`` are those of the cases beside this file."""
+
+    def __init__(self, case: dict[str, Any], known: Set[str] = frozenset()) -> None:
+        super().__init__(case)
+        self.known, self.asked = known, set[str]()
+
+    def __getitem__(self, key: str) -> Any:
+        self.asked.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        self.asked.add(str(key))
+        return super().__contains__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked.add(key)
+        return super().get(key, default)
+
+    def unknown(self) -> list[str]:
+        """Return what the case says in words that no case beside this file has and that nobody has asked for."""
+        return sorted(set(self) - self.known - self.asked - REMARKS)
 
 
 def options_for(function: Callable[..., Any], case: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +92,7 @@ def options_for(function: Callable[..., Any], case: dict[str, Any]) -> dict[str,
     name, known = function.__name__, inspect.signature(function).parameters
     named = [case.get(key) for key in (name, f"{name}_kwargs", f"{name}_options")]
     together = next((found for found in named if isinstance(found, dict)), {})
-    return {**{key: value for key, value in case.items() if key in known}, **untag(together)}
+    return {**{key: case[key] for key in known if key in case}, **untag(together)}
 
 
 def equal(got: Any, wanted: Any) -> bool:

@@ -183,6 +183,7 @@ def test_config(case):
     plain = config.serialize()
     assert configs.Config.deserialize(plain) is not None, "a departure where recorded otherwise: a dump reads again"
     assert plain["train"]["optim"]["params"].get("lr") == case["optim_lr_in_serialized"]
+    assert plain["train"].get("externalLib", []) == case["serialize_externalLib"]
 
 
 def jsonschema_verdict(case) -> None:

@@ -42,18 +42,19 @@ def test_weights_follow_the_recorded_path(case: dict[str, Any], tmp_path: Path) 
     assert len(listener.warnings()) == case.get("n_warnings", 0)
 
 
-def _columns(state: Any) -> list[float]:
-    return [
-        state["fc2.bias"].item(),
-        state["ema_fc2_bias"].item(),
-        state["fc1.weight"][0, 0].item(),
-        state["ema_fc1_weight"][0, 0].item(),
-    ]
+def _columns(state: Any, names: list[str]) -> list[float]:
+    """The numbers that ``names`` stand for: ``fc2.bias``, ``fc1.weight[0,0]``."""
+    found = []
+    for name in names:
+        key, _, place = name.partition("[")
+        found.append(state[key][tuple(map(int, place[:-1].split(",")))].item() if place else state[key].item())
+    return found
 
 
 @pytest.mark.parametrize("case", params("mmcv1", "ema"))
 def test_moving_averages_follow_the_recorded_path(case: dict[str, Any], tmp_path: Path) -> None:
     rows: list[list[float]] = []
+    names = case.get("columns", ["fc2.bias", "ema_fc2_bias", "fc1.weight[0,0]", "ema_fc1_weight[0,0]"])
     at_val: list[float] = []
     with tools.expected(case) as stage:
         stage.append("build")
@@ -64,16 +65,18 @@ def test_moving_averages_follow_the_recorded_path(case: dict[str, Any], tmp_path
         tools.register(
             runner, optimizer_config={}, checkpoint_config={"interval": 1}, custom_hooks_config=[case["ema_hook"]]
         )
-        runner.register_hook(tools.Last(lambda r: rows.append(_columns(r.model.state_dict()))), priority="LOWEST")
+        runner.register_hook(
+            tools.Last(lambda r: rows.append(_columns(r.model.state_dict(), names))), priority="LOWEST"
+        )
         stage.append("run")
         val = tools.val_loader(case)
         tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), val)
     if "error" in case:
         return
     assert tools.close(rows, case["after_iter"])
-    assert tools.close(_columns(net.state_dict()), case["after_run"])
+    assert tools.close(_columns(net.state_dict(), names), case["after_run"])
     files = {name: tools.loaded(tmp_path / name)["state_dict"] for name in case["checkpoints"]}
-    assert tools.close({name: _columns(state) for name, state in files.items()}, case["checkpoints"])
+    assert tools.close({name: _columns(state, names) for name, state in files.items()}, case["checkpoints"])
     assert all(list(state) == case["state_dict_keys"] for state in files.values())
     if "fc2.bias_at_val" in case:
         _assert_seen_in_validation(at_val, case["fc2.bias_at_val"])
@@ -144,5 +147,7 @@ def test_scalar_back_ends_get_the_recorded_tags(case: dict[str, Any], tmp_path: 
         dataset = fixtures.loader(3, results=case["results"])
         runner.register_hook(EvalHook(dataset, **untag(case["evaluation"])), priority="LOW")
     tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), tools.val_loader(case))
+    names = ["step", "inner_step", "epoch", "mode", "tags"]
+    assert case.get("columns", names) == names
     assert tools.close(records, case["records"])
     assert [list(got[4]) for got in records] == [list(wanted[4]) for wanted in case["records"]]
