@@ -68,9 +68,11 @@ def mutations(path: Path) -> Iterator[Mutation]:
         # `strict=True` of zip changes nothing while nothing else is wrong.
         strict = token.line[: token.start[1]].endswith("strict=")
         odd = strict or before in ("not", "is") or (token.string in ("not", "in", "is", "*") and _is_syntax(token))
+        if token.string == "is" and token.line[token.end[1] :].startswith(" not "):
+            token, new = token._replace(string="is not"), "is"
         if token.start[0] in lines and new is not None and not odd:
             yield Mutation(path, *token.start, token.string, new)
-        before = token.string
+        before = token.string.partition(" ")[0]
 
 
 def _is_syntax(token: tokenize.TokenInfo) -> bool:
