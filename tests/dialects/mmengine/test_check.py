@@ -401,3 +401,20 @@ def test_modules_that_import_by_a_function_may_register_anything(
     (project / "parts_of_check.py").write_text(f"def more():\n    from . import others\n{PARTS}")
     assert told(TEXT.replace("type='Acc', topk=1", "type='FarAway'"), capsys) == []
     assert told("tta_model = dict(type='BaseTTAModel')\n" + TEXT, capsys) == []
+
+
+@pytest.mark.parametrize("verb", ["check", "train"])
+def test_the_project_that_a_config_is_for_is_named_once_when_it_is_not_installed(verb, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.py").write_text(
+        "default_scope = 'mmnowhere'\n"
+        "model = dict(type='FarNet', backbone=dict(type='FarTower'))\n"
+        "train_dataloader = dict(batch_size=2, dataset=dict(type='FarSet', pipeline=[dict(type='FarStep')]),\n"
+        "                        sampler=dict(type='DefaultSampler', shuffle=True))\n"
+        "optim_wrapper = dict(optimizer=dict(type='SGD', lr=0.1))\n"
+        "train_cfg = dict(by_epoch=True, max_epochs=1)\n"
+    )
+    assert main([verb, "c.py"]) == 2
+    said = "".join(capsys.readouterr())
+    assert said.count("c.py:2: nothing is called 'FarNet'; mmnowhere, which the config is for, is not installed") == 1
+    assert "pip install mmnowhere" in said and "FarSet" not in said and "Traceback" not in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from etude.dialects import ownership
 from etude.errors import suggest
 
 #: What to install → the hooks, optimizers and samplers of it that Étude has no stand-in for.
@@ -33,3 +34,10 @@ def remedy(name: str, known: Iterable[str]) -> str:
     """Say what to do about the unknown ``name``: install its project, or write the near one of ``known``."""
     owner = owner_of(name)
     return f"it comes with its project: pip install {owner}" if owner else suggest(name, list(known))
+
+
+def missing_project(scope: str) -> str:
+    """Say what to install if the project that a config is for, by its ``default_scope``, is not there; else nothing."""
+    if not scope.startswith("mm") or scope == "mmengine" or ownership.original(scope) is not None:
+        return ""
+    return f"{scope}, which the config is for, is not installed: pip install {scope}"

@@ -19,7 +19,7 @@ from etude.dialects.openmm.checks.project_sources import scoped
 from etude.dialects.openmm.checks.schemas import written
 from etude.dialects.openmm.checks.source_coverage import reads_all
 from etude.dialects.openmm.checks.typos import Words, report_methods
-from etude.dialects.openmm.project_names import owner_of, remedy
+from etude.dialects.openmm.project_names import missing_project, owner_of, remedy
 from etude.dialects.openmm.reading.imported import imported_by, missing_name
 from etude.errors import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
@@ -76,6 +76,7 @@ class Components:
         self.low, self.words, self.tables = low, words, {**tables, "AVERAGED": averaged}
         self.project = scope_of(low.tree.values, low.tree.files)
         self.projects = set(registered_by(self.project).values())
+        self.lacking = missing_project(self.project)
         self.complete = self._knows_all_names()
 
     def tell(self) -> None:
@@ -206,9 +207,15 @@ class Components:
             self._unheard_of(path, name)
 
     def _unheard_of(self, path: Path, name: str) -> None:
-        """Warn about a name that neither the installed project nor a module of the user registers, as sources show."""
+        """Warn about a name that neither the installed project nor a module of the user registers, as sources show; where
+        the project is not installed, nobody can build it."""
         known = {*self.words.names, *(entry for _, entry in self.low.registered)}
-        if not self.projects or self.low.has_unread_modules or not name.isidentifier() or name in known:
+        if self.low.has_unread_modules or not name.isidentifier() or name in known:
+            return
+        if self.lacking:
+            self.low.error(self.low.place(*path), f"nothing is called {name!r}", self.lacking)
+            self.lacking = ""  # one name is enough: all of the project are unknown
+        if not self.projects:
             return
         text = f"{dotted(path)}: neither {self.project} nor what this config imports registers {name!r}"
         self.low.warning(self.low.place(*path), text, suggest(name, known) if nearest(name, list(known)) else "")

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from etude.dialects import ownership
 from etude.dialects.config_errors import making
 from etude.dialects.openmm.config.external import MODULE2PACKAGE
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.project_names import missing_project
 from etude.dialects.openmm.registries.managers import DefaultScope, ManagerMixin
 from etude.dialects.openmm.registries.registry_base import RegistryTree
 from etude.dialects.openmm.utils.misc import get_object_from_string
@@ -87,9 +87,7 @@ class Registry(RegistryTree):
     def hint(self, key: str) -> str:
         current = DefaultScope.get_current_instance()
         scope = key.partition(".")[0] if "." in key else current.scope_name if current is not None else ""
-        if scope.startswith("mm") and scope != "mmengine" and ownership.original(scope) is None:
-            return f"{scope}, which the config is for, is not installed: pip install {scope}"
-        return super().hint(key)
+        return missing_project(scope) or super().hint(key)
 
     @contextmanager
     def switch_scope_and_registry(self, scope: str | None) -> Iterator[Registry]:
