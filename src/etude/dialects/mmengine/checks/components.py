@@ -207,8 +207,10 @@ class Components:
             self._unheard_of(path, name)
 
     def _unheard_of(self, path: Path, name: str) -> None:
-        """Warn about a name that neither the installed project nor a module of the user registers, as sources show; where
-        the project is not installed, nobody can build it."""
+        """Warn about a name that neither the installed project nor a module of the user registers, as sources show.
+
+        Where the project is not installed, the name is a mistake.
+        """
         known = {*self.words.names, *(entry for _, entry in self.low.registered)}
         if self.low.has_unread_modules or not name.isidentifier() or name in known:
             return
