@@ -18,6 +18,39 @@ NAMES = ("resnet", "folder", "vit", "swin", "precise")
 TRACKING = ("reid", "retinanet", "siamese")
 
 
+#: Trains the config in ``sys.argv[1]`` by ``etude train``, by the script in ``sys.argv[2]`` on ``etude exec``, and by code of
+#: the user, each in a fork of a process that has imported the project once; into ``train/``, ``exec/`` and ``own/``.
+#: The rest of ``sys.argv`` are options of both commands.
+THREE_WAYS = """\
+import os, sys
+import etude.compat
+
+etude.compat.install()
+from mmcv import Config
+{imports}
+from etude.cli import main
+
+config, script, *options = sys.argv[1:]
+
+def own():
+    cfg = Config.fromfile(config)
+    cfg.work_dir, cfg.gpu_ids, cfg.seed, cfg.device = "own", [0], 1, "cpu"
+    set_random_seed(1)
+{lines}
+
+options += ["--seed", "1", "--work-dir"]
+ways = {{
+    "train": lambda: main(["train", config, *options, "train"]),
+    "exec": lambda: main(["exec", script, config, *options, "exec"]),
+    "own": own,
+}}
+for way, run in ways.items():
+    if (child := os.fork()) == 0:
+        os._exit(run() or 0)
+    assert os.waitpid(child, 0)[1] == 0, way
+"""
+
+
 def lay_out(root: Path, site: Path) -> None:
     """Put ``tools/`` and ``configs/`` of the installed mmcls, tiny data and the configs of the tests into ``root``."""
     for name in ("tools", "configs"):

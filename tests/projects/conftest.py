@@ -16,6 +16,9 @@ import pytest
 from tests import zygote
 from tests.projects import fetch
 
+#: Étude's own sources: those beside the tests, also in a second checkout that shares its virtual environment.
+SOURCES = Path(__file__).parents[2] / "src"
+
 
 @dataclass(frozen=True)
 class Projects:
@@ -29,7 +32,7 @@ class Projects:
 
     def run(self, *command: str, cwd: Path | None = None, fresh: bool = False) -> subprocess.CompletedProcess[str]:
         """Run ``python command…``; a script, ``-m module`` or ``-c code``. ``fresh``: in an interpreter without torch."""
-        paths = os.pathsep.join(map(str, self.folders))
+        paths = os.pathsep.join(map(str, (*self.folders, SOURCES)))
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **self.env}
         if fresh or self.fresh:
             words = [sys.executable, *command]

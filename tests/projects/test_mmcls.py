@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.projects.checkout import assert_as_recorded, digest, lay_out
+from tests.projects.checkout import THREE_WAYS, assert_as_recorded, digest, lay_out
 from tests.projects.conftest import Projects
 
 PINS = ("mmcls-0.25.0", "mmcv-lite-2.2.0", "mmengine-0.10.7", "opencv")
@@ -51,6 +51,25 @@ def test_the_script_of_the_project_gives_a_swin_the_bits_of_the_original(checkou
     done = checkout.etude("exec", "tools/train.py", "swin.py", *OPTIONS)
     assert done.returncode == 0, done.stderr
     assert_as_recorded("swin", checkout.cwd / "out")
+
+
+OWN_SCRIPT = THREE_WAYS.format(
+    imports="from mmcls.apis import set_random_seed, train_model\n"
+    "from mmcls.datasets import build_dataset\n"
+    "from mmcls.models import build_classifier",
+    lines="    model = build_classifier(cfg.model)\n"
+    "    model.init_weights()\n"
+    "    train_model(model, build_dataset(cfg.data.train), cfg, validate=True, device='cpu')",
+)
+
+
+@pytest.mark.pins(*PINS)
+def test_etude_train_exec_and_a_script_of_ones_own_give_the_bits_of_the_original(checkout: Projects):
+    (checkout.cwd / "own.py").write_text(OWN_SCRIPT)
+    done = checkout.run("own.py", "resnet.py", "tools/train.py")
+    assert done.returncode == 0, done.stderr
+    for way in ("train", "exec", "own"):
+        assert_as_recorded("resnet", checkout.cwd / way)
 
 
 @pytest.mark.pins(*PINS)

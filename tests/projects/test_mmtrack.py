@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.projects import tiny
-from tests.projects.checkout import assert_as_recorded, lay_out_tracking, losses
+from tests.projects.checkout import THREE_WAYS, assert_as_recorded, lay_out_tracking, losses
 from tests.projects.conftest import Projects
 
-PINS = ("mmtrack-0.14.0", "mmdet-2.28.2", "mmcls-0.25.0", "mmcv-lite-2.2.0", "opencv", "torchvision-0.15.2")
+PINS = ("mmtrack-0.14.0", "mmdet-2.28.2", "mmcls-0.25.0", "mmcv-lite-2.2.0", "opencv")  # and no torchvision
 OPTIONS = ("--seed", "1", "--work-dir", "out")
 
 pytestmark = pytest.mark.pins(*PINS)
@@ -25,10 +25,24 @@ def checkout(projects: Projects) -> Projects:
     return replace(projects, fresh=True)  # its path has other releases of much that may be loaded
 
 
-def test_a_re_identification_network_ends_in_the_bits_of_the_original(checkout: Projects):
-    done = checkout.etude("train", "reid.py", *OPTIONS, "--no-validate")
+OWN_SCRIPT = THREE_WAYS.format(
+    imports="from mmdet.apis import set_random_seed, train_detector\n"
+    "from mmtrack.datasets import build_dataset\n"
+    "from mmtrack.models import build_reid",
+    lines="    model = build_reid(cfg.model.reid)\n"
+    "    model.init_weights()\n"
+    "    train_detector(model, [build_dataset(cfg.data.train)], cfg)",
+)
+
+
+def test_a_re_identification_network_ends_in_the_bits_of_the_original_by_train_exec_and_an_own_script(
+    checkout: Projects,
+):
+    (checkout.cwd / "own.py").write_text(OWN_SCRIPT)
+    done = checkout.run("own.py", "reid.py", "tools/train.py", "--no-validate", "--cfg-options", "device=cpu")
     assert done.returncode == 0, done.stderr
-    assert_as_recorded("reid", checkout.cwd / "out")
+    for way in ("train", "exec", "own"):
+        assert_as_recorded("reid", checkout.cwd / way)
 
 
 def test_a_detector_ends_in_the_bits_of_the_original_and_is_measured(checkout: Projects):
@@ -99,6 +113,22 @@ def _validation(folder: Path) -> dict[str, Any]:
     """Return the last line of validation in a run's log."""
     lines = [json.loads(line) for file in folder.glob("*.log.json") for line in file.read_text().splitlines()]
     return [line for line in lines if line.get("mode") == "val"][-1]
+
+
+NORMALIZE = """\
+import torch
+from torchvision.transforms.functional import normalize as theirs
+from etude.dialects.mmcv1.live.overlay.ops import normalize
+
+picture, values = torch.rand(3, 8, 8), dict(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
+assert torch.equal(normalize(picture, **values), theirs(picture, **values))
+"""
+
+
+@pytest.mark.pins("torchvision-0.15.2")
+def test_the_function_of_torchvision_that_stark_tests_with_gives_the_same_bits_without_it(projects: Projects):
+    done = projects.run("-W", "ignore", "-c", NORMALIZE, fresh=True)
+    assert done.returncode == 0, done.stderr
 
 
 OP = """\

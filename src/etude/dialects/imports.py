@@ -301,7 +301,8 @@ def _modules() -> dict[str, Mapping[str, str]]:
             engine = getattr(names, "ENGINE", ())
             _engine.update(engine)
             if hasattr(names, "OVERLAY"):
-                _overlays.update(dict.fromkeys(engine, importlib.import_module(names.OVERLAY)))
+                packages = (*engine, *getattr(names, "CHANGED", ()))
+                _overlays.update(dict.fromkeys(packages, importlib.import_module(names.OVERLAY)))
             _fallback.update(getattr(names, "FALLBACK", {}))
             _compiled.update(getattr(names, "COMPILED", ()))
         for name in list(_table):

@@ -13,3 +13,5 @@ FROM_DISK: dict[str, list[str]] = _TABLES.from_disk
 #: What Étude serves even where the original is installed, and the module that finds the rest of it on the disk.
 ENGINE = ("mmcv",)
 OVERLAY = "etude.dialects.mmcv1.overlay"
+#: Originals that run as they are but for a module or two, which :func:`.overlay.find_changed` knows.
+CHANGED = ("mmtrack",)

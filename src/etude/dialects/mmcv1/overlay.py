@@ -2,7 +2,7 @@
 
 mmcv 1.x has them for the same engine that Étude replaces, so its files run as they are. mmcv-lite 2.x has them for
 MMEngine: its files get Étude's engine of mmcv 1.x where they import ``mmengine``, and the names that 2.x dropped are
-put back after a file has run.
+put back after a file has run. MMTracking imports without torchvision, too.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ _CHANGED = {
     "mmcv.ops.roi_align": f"{_LIVE}.ops:replace_roi_align",
     "mmcv.ops.focal_loss": f"{_LIVE}.ops:replace_focal_loss",
 }
+#: The one module of MMTracking that imports torchvision, for one function, and all others import it.
+_NEEDS_TORCHVISION = "mmtrack.models.sot.stark"
 
 
 def is_layer(module: str) -> bool:
@@ -64,7 +66,12 @@ def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
 
 
 def find_changed(module: str) -> importlib.machinery.ModuleSpec | None:
-    """Return how to load a ``module`` of the original mmcv 2.x that later releases of numpy break; None for others."""
+    """Return how to load a ``module`` of an original that needs a change; None for others.
+
+    That is the one of mmcv 2.x that later releases of numpy break, and the one of MMTracking that needs torchvision.
+    """
+    if module == _NEEDS_TORCHVISION:
+        return _spec_without_torchvision(module)
     top = _folder() if module == "mmcv.image.photometric" else None
     return _spec(module, top, new=False) if top is not None else None
 
@@ -75,6 +82,14 @@ def _spec(module: str, top: str, *, new: bool) -> importlib.machinery.ModuleSpec
         return None
     loader = LayerLoader(module, found[0], new=new)
     return importlib.util.spec_from_file_location(module, found[0], loader=loader, submodule_search_locations=found[1])
+
+
+def _spec_without_torchvision(module: str) -> importlib.machinery.ModuleSpec | None:
+    top = ownership.original(module.partition(".")[0])
+    found = ownership.source_in(top, module) if top is not None else None
+    if found is None:
+        return None
+    return importlib.util.spec_from_file_location(module, found[0], loader=TorchvisionLoader(module, found[0]))
 
 
 def _folder() -> str | None:
@@ -144,6 +159,23 @@ class LayerLoader(importlib.machinery.SourceFileLoader):
         for change in (_CHANGED, _RESTORED) if self.new else (_CHANGED,):
             if module.__name__ in change:
                 resolve(change[module.__name__])(module)
+
+
+class TorchvisionLoader(importlib.machinery.SourceFileLoader):
+    """Runs a file that imports functions of torchvision. Étude's stand for them where torchvision does not load."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import_torchvision}
+        super().exec_module(module)
+
+
+def _import_torchvision(name: str, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return __import__(name, *args, **kwargs)
+    except (ImportError, RuntimeError, OSError):  # not installed, or its compiled part was built for another torch
+        if name.partition(".")[0] != "torchvision":
+            raise
+        return importlib.import_module(f"{_LIVE}.ops")
 
 
 def _importing(module: str) -> Callable[..., Any]:
