@@ -17,6 +17,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from etude.checkpoint.load import _unreadable
+from etude.checkpoint.manifest import human
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.storage import disk
 from etude.checkpoint.store import Store
@@ -387,3 +389,24 @@ def test_a_checkpoint_on_another_file_system(save: Save, lines: list[str]) -> No
     fs.pipe("/runs/a/checkpoints/step-000000009/model.safetensors", b"an upload that never ended")
     assert [entry.step for entry in Store("memory://runs/a/checkpoints", say=lines.append).entries()] == [3, 4]
     assert lines[-1] == "removed unfinished checkpoint step-000000009"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (99_900, "99.9 kB"),
+        (100_000, "100 kB"),
+        (5_200_000, "5.2 MB"),
+        (3e12, "3.0 TB"),
+    ],
+)
+def test_sizes_are_written_for_people(size: float, text: str) -> None:
+    assert human(size) == text
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_reason_that_is_known() -> None:
+    assert str(_unreadable("x", OSError("gone"))) == "x cannot be read: gone"
+    assert str(_unreadable("x", OSError(errno.EIO, "bad disk"))) == "x cannot be read: EIO bad disk"
+    assert str(_unreadable("x", OSError(errno.ELOOP, "loop"))) == "refused: x is a link"

@@ -19,6 +19,7 @@ from etude.cli import _report
 from etude.data.collate import Lists, Mixup, Pad, stack
 from etude.data.datasets.digits import Digits
 from etude.data.datasets.tensors import TensorData
+from etude.data.fingerprint import fingerprint_of
 from etude.data.loader import Loader
 from etude.data.samplers import Balanced, Subset
 from etude.data.transforms import Transformed
@@ -564,3 +565,11 @@ def test_a_subclass_that_overrides_samples_is_asked_for_them_and_seeded(workers)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     moved = first[0].flatten(1) - plain[0].flatten(1)
     assert (moved.amax(1) - moved.amin(1)).max() < 1e-6 and moved[:, 0].unique().numel() == 64
+
+
+def test_a_dataset_around_another_has_the_fingerprint_of_that_one():
+    inner = torch.utils.data.TensorDataset(torch.arange(3))
+    assert fingerprint_of(torch.utils.data.Subset(inner, [0])) == fingerprint_of(inner) != ""
+    odd = type("Odd", (), {})()
+    odd.dataset = odd
+    assert fingerprint_of(odd) == "" == fingerprint_of(object())

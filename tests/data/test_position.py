@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from etude.data import position
+from etude.data.position import _behind
 
 
 class Noise(Dataset[float]):
@@ -57,3 +58,10 @@ def test_workers_that_a_hook_throws_away_begin_anew():
     ours._iterator = None  # as YOLOXModeSwitchHook does
     assert workers.are_new(ours, 0)
     assert drawn(position.begin(ours, workers=workers)) == first
+
+
+def test_batches_behind_a_position_follow_it_also_when_the_source_has_begun_again():
+    began = []
+    assert list(_behind(["a", "b", "c"], 1, None)) == ["b", "c"]
+    assert list(_behind(["a", "b", "c"], 4, lambda: began.append(1))) == ["b", "c"] and began == [1]
+    assert list(_behind(["a"], 3, None)) == [] == list(_behind([], 3, lambda: None))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
@@ -296,3 +296,8 @@ def test_a_pass_over_torchs_loader_resumes_at_any_position(size, batch_size, cut
     Snapshot.of(here.state_dict()).restore()
     assert plain(second) == rest and len(seen) + len(rest) == -(-size // batch_size)
     assert second.taken == first.taken
+
+
+def test_the_classes_are_the_last_tensor_of_several():
+    data = TensorDataset(torch.zeros(4), torch.arange(4), torch.tensor([0, 0, 0, 1]))
+    assert Balanced(data).weights.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1.0])

@@ -17,7 +17,7 @@ from etude.hooks.early_stop import EarlyStop, TimeBudget
 from etude.hooks.ema import Ema
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.freeze import Freeze
-from etude.hooks.log import Log
+from etude.hooks.log import Log, _others
 from etude.hooks.profiler import Profiler
 from etude.hooks.schedule import Schedule
 from etude.hooks.statistics import Statistics
@@ -278,3 +278,19 @@ def test_rates_of_groups_and_scheduled_momenta_are_recorded():
     assert 0.45 <= recorded(plain, falling)["momentum"] < 0.9
     line = format_record(Record(4, 0, "train", rates, 0.0), {})
     assert "lr 0.1000" in line and "head" not in line
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "others"),
+    [
+        ("abc", [torch.tensor(0.5), 0.25, 0.25], {"b": 0.25, "c": 0.25}),
+        ("abc", [torch.tensor(0.5), torch.tensor(0.5), 0.25], {"c": 0.25}),
+        ("", [0.5, 0.25, 0.25, 0.125], {"1": 0.25, "3": 0.125}),
+        ("", [None, 0.9], {"1": 0.9}),
+        ("", [None, None], {}),
+        ("", [0.5], {}),
+    ],
+)
+def test_groups_are_logged_where_their_value_is_not_that_of_the_first(names, values, others):
+    groups = [{"name": name} for name in names] or [{} for _ in values]
+    assert dict(_others(groups, values)) == others

@@ -8,7 +8,7 @@ from torch import nn
 
 from etude import builtins, registry
 from etude.errors import ConfigError
-from etude.optim.factory import build_optimizer
+from etude.optim.factory import _way, build_optimizer
 from etude.optim.groups import describe, layer_depths
 from etude.plan import Group, Optimizer, Place, Spec
 
@@ -182,3 +182,12 @@ def test_the_table_shows_options_that_differ_and_the_rate_and_the_decay():
         {"name": "a", "tensors": 2, "numbers": 10, "lr": 0.1, "weight_decay": 0.0, "momentum": 0.9},
         {"name": "all", "tensors": 1, "numbers": 5, "lr": 0.1, "weight_decay": 0.0, "momentum": 0.8},
     ]
+
+
+def test_a_way_to_compute_is_chosen_only_for_parameters_that_have_a_size():
+    lazy = nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(2))
+    assert _way({"fused": True, "foreach": True}, {}, lazy, list(lazy.parameters())) == {}
+    whole = nn.Linear(2, 2)
+    assert _way({"foreach": True}, {}, whole, list(whole.parameters())) == {"foreach": True}
+    assert _way({"foreach": True}, {"foreach": False}, whole, list(whole.parameters())) == {}
+    assert _way({"foreach": True}, {"lr": torch.tensor(0.1)}, whole, list(whole.parameters())) == {}

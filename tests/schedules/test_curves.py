@@ -153,3 +153,10 @@ def test_a_nan_is_never_the_best():
 def test_what_a_curve_cannot_do_is_said(make, says):
     with pytest.raises(ConfigError, match=says):
         make()
+
+
+def test_warmup_and_decay_may_take_the_whole_run_and_no_step_more():
+    factor = curves.WarmupStableDecay(warmup="4step", decay="6step").prepare(Window(0, 10, None))
+    assert [factor(step) for step in (0, 2, 4, 7)] == pytest.approx([0.0, 0.5, 1.0, 0.5])
+    with pytest.raises(ConfigError, match="warmup 5 and decay 6 do not fit into 10 steps"):
+        curves.WarmupStableDecay(warmup="5step", decay="6step").prepare(Window(0, 10, None))
