@@ -7,8 +7,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,21 +14,16 @@ from typing import Any
 import pytest
 import torch
 
+from tests import zygote
 from tests.dialects.libai import test_detectron2_resume as detectron2
 from tests.dialects.libai.test_kill import assert_same, assert_same_end, at_step, lines
 
 
 def test_two_processes_share_the_data_and_agree(config: Path) -> None:
-    code = "import sys; from etude.cli import main; sys.exit(main(sys.argv[1:]))"
     words = ["exec", "tools/train_net.py", "--config-file", "config.py", "train.train_iter=6"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", "--no-python"]
-    subprocess.run(
-        [*launcher, sys.executable, "-c", code, *words],
-        check=True,
-        timeout=600,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-    )
+    ranks = zygote.ranks(2, "-m", "etude", *words)
+    said = [rank.communicate()[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
     out = config.parent / "out"
     assert (out / "last_checkpoint").read_text() == "model_final"
     assert (out / "log.txt.rank1").exists()
