@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
+from etude.checkpoint.formats import data_pickle
 from etude.dialects.openmm.config.config_base import jsonable
-from etude.dialects.openmm.file_io import pickles
 from etude.dialects.openmm.file_io.storage import (
     BaseStorageBackend,
     HardDiskBackend,
@@ -23,6 +23,23 @@ from etude.dialects.openmm.file_io.storage import (
     get_file_backend,
     prefix_to_backends,
 )
+
+#: Module of MMEngine's → the data class in it, which reading a pickle may make.
+_STRUCTURES = {
+    "base_data_element": "BaseDataElement", "instance_data": "InstanceData", "pixel_data": "PixelData",
+    "label_data": "LabelData",
+}  # fmt: skip
+_CONFIGS = {
+    ("mmengine.config.config", "ConfigDict"): "dict_v2", ("mmengine.config.config", "Config"): "config_v2",
+    ("mmcv.utils.config", "ConfigDict"): "config_v1", ("mmcv.utils.config", "Config"): "config_v1",
+}  # fmt: skip
+#: Data classes under the names that the originals' files and ours give them → the module of ours.
+_CLASSES: dict[tuple[str, str], str] = {}
+for _module, _name in _STRUCTURES.items():
+    _CLASSES[f"mmengine.structures.{_module}", _name] = f"mmengine.structures.{_module}"
+for (_theirs, _name), _ours in _CONFIGS.items():
+    _ours = f"etude.dialects.openmm.config.{_ours}"
+    _CLASSES[_theirs, _name] = _CLASSES[_ours, _name] = _ours
 
 
 class BaseFileHandler:
@@ -68,12 +85,12 @@ class YamlHandler(BaseFileHandler):
 
 
 class PickleHandler(BaseFileHandler):
-    """Pickles, read as data: see :mod:`etude.dialects.openmm.file_io.pickles`."""
+    """Pickles, read as data: see :mod:`etude.checkpoint.formats.data_pickle`."""
 
     str_like = False
 
     def load_from_fileobj(self, file: Any, **kwargs: Any) -> Any:
-        return pickles.load(file, **kwargs)
+        return data_pickle.load(file, _CLASSES, **kwargs)
 
     def dump_to_fileobj(self, obj: Any, file: Any, **kwargs: Any) -> None:
         kwargs.setdefault("protocol", 2)
@@ -130,8 +147,8 @@ def load(
     stream: Any = StringIO(backend.get_text(file)) if handler.str_like else BytesIO(backend.get(file))
     try:
         return handler.load_from_fileobj(stream, **kwargs)
-    except pickles.RefusedPickle as error:
-        raise pickles.RefusedPickle(f"{os.fspath(file)}: {error}") from None
+    except data_pickle.RefusedPickle as error:
+        raise data_pickle.RefusedPickle(f"{os.fspath(file)}: {error}") from None
 
 
 def dump(
@@ -166,7 +183,7 @@ def list_from_file(
     file_client_args: Any = None,
     backend_args: Any = None,
 ) -> list[str]:
-    """The lines of a text file, ``prefix`` before each; ``offset`` lines left out, at most ``max_num`` (0: all)."""
+    """Return the lines of a text file with ``prefix``: at most ``max_num`` (0: all), without the first ``offset``."""
     backend = get_file_backend(filename, backend_args=_args(file_client_args, backend_args))
     lines = backend.get_text(filename, encoding).splitlines()[offset:]
     return [prefix + line.rstrip("\n\r") for line in (lines[:max_num] if max_num else lines)]
@@ -179,7 +196,7 @@ def dict_from_file(
     file_client_args: Any = None,
     backend_args: Any = None,
 ) -> dict[Any, Any]:
-    """A key and its value (or several) per line."""
+    """Return a key and its value (or several) per line."""
     mapping: dict[Any, Any] = {}
     for line in list_from_file(
         filename, encoding=encoding, file_client_args=file_client_args, backend_args=backend_args
@@ -200,7 +217,7 @@ class FileClient:
     client: Any
 
     def __new__(cls, backend: str | None = None, prefix: str | None = None, **kwargs: Any) -> FileClient:
-        """A client for the same backend and arguments is made once."""
+        """Return the client for this backend and these arguments; it is made once."""
         if backend is None and prefix is None:
             backend = "disk"
         if backend is not None and backend not in cls._backends:
@@ -239,7 +256,7 @@ class FileClient:
 
     @classmethod
     def infer_client(cls, file_client_args: dict[str, Any] | None = None, uri: Any = None) -> FileClient:
-        """The client that the arguments, or the address, ask for."""
+        """Return the client that the arguments, or the address, ask for."""
         assert file_client_args is not None or uri is not None, "file_client_args or uri is needed"
         if file_client_args is not None:
             return cls(**file_client_args)

@@ -114,7 +114,7 @@ class LocalBackend(BaseStorageBackend):
         suffix: str | tuple[str, ...] | None = None,
         recursive: bool = False,
     ) -> Iterator[str]:
-        """Names below ``dir_path``, relative to it; hidden ones left out."""
+        """Yield the names below ``dir_path``, relative to it, without hidden ones."""
         if list_dir and suffix is not None:
             raise TypeError("`suffix` should be None when `list_dir` is True")
         if suffix is not None and not isinstance(suffix, str | tuple):
@@ -219,7 +219,7 @@ class LmdbBackend(BaseStorageBackend):
         return self.get(filepath).decode(encoding)
 
     def _get_client(self) -> Any:
-        """The database, which a process and its forks can open only once."""
+        """Return the database, which a process and its forks can open only once."""
         key = os.path.realpath(self.db_path)
         if key not in _databases:
             options = {"readonly": self.readonly, "lock": self.lock, "readahead": self.readahead, **self.kwargs}
@@ -298,14 +298,6 @@ def _parse_uri_prefix(uri: Any) -> str:
     return prefix.rpartition(":")[2] if found else ""
 
 
-def _get_file_backend(prefix: str, backend_args: dict[str, Any]) -> Any:
-    """The backend that ``backend_args["backend"]`` names, or that of ``prefix``."""
-    args = dict(backend_args)
-    if "backend" not in args:
-        return prefix_to_backends[prefix](**args)
-    return backends[args.pop("backend")](**args)
-
-
 #: Backends that were asked for with ``enable_singleton``, by prefix and arguments.
 backend_instances: dict[str, Any] = {}
 
@@ -313,7 +305,7 @@ backend_instances: dict[str, Any] = {}
 def get_file_backend(
     uri: Any = None, *, backend_args: dict[str, Any] | None = None, enable_singleton: bool = False
 ) -> Any:
-    """The backend that ``backend_args["backend"]`` names, or that the prefix of ``uri`` asks for."""
+    """Return the backend that ``backend_args["backend"]`` names, or that the prefix of ``uri`` asks for."""
     if not enable_singleton:
         return _backend_of(uri, dict(backend_args or {}))
     key = f"{_parse_uri_prefix(uri) if uri is not None else ''}:{json.dumps(backend_args or {})}"

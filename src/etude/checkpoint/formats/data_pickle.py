@@ -1,7 +1,8 @@
-"""Pickles of data: containers, numbers, texts, arrays, tensors, and the data classes of mmcv and MMEngine.
+"""Reads pickles of data, such as annotations of a data set: containers, numbers, texts, arrays and tensors.
 
-A pickle is a program that calls what it names, and mmcv and MMEngine run it. Here the names below are everything that
-it may call; any other is refused before it is looked up. :mod:`etude.checkpoint.storage.trust` can let pickles run.
+A pickle is a program that calls what it names. It may call the names below and the data classes that the caller lists;
+any other name is refused before it is looked up. Unlike ``safe_pickle``, which reads the checkpoints of other systems
+as inert data, this module returns values of their own types. :mod:`etude.checkpoint.storage.trust` lets pickles run.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import importlib
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from etude.checkpoint.storage import trust
@@ -24,14 +25,22 @@ class RefusedPickle(DataError):
     """A pickle names something that data do not need."""
 
 
-def load(file: Any, **kwargs: Any) -> Any:
-    """Load the open ``file``; ``kwargs`` are those of :func:`pickle.load`."""
+#: Module and name of a class in a file → the module that has it here.
+Classes = Mapping[tuple[str, str], str]
+
+
+def load(file: Any, classes: Classes, **kwargs: Any) -> Any:
+    """Load the open ``file``, which may hold objects of ``classes``; ``kwargs`` are those of :func:`pickle.load`."""
     if trust.is_given():
         return pickle.load(file, **kwargs)
-    return _Unpickler(file, **kwargs).load()
+    return _Unpickler(file, classes, **kwargs).load()
 
 
 class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: Any, classes: Classes, **kwargs: Any) -> None:
+        super().__init__(file, **kwargs)
+        self._classes = classes
+
     def find_class(self, module: str, name: str) -> Any:
         module, name = _RENAMED.get((module, name), ("builtins" if module == "__builtin__" else module, name))
         plain = module.replace("numpy._core.", "numpy.core.", 1)
@@ -39,8 +48,8 @@ class _Unpickler(pickle.Unpickler):
             return _fresh(getattr(importlib.import_module(plain), name))
         if (plain, name) in _MADE:
             return _MADE[plain, name]()
-        if (module, name) in _CLASSES:
-            return getattr(importlib.import_module(_CLASSES[module, name]), name)
+        if (module, name) in self._classes:
+            return getattr(importlib.import_module(self._classes[module, name]), name)
         if plain in ("torch", "numpy") and name.isidentifier():
             found = _kind_of_number(plain, name)
             if found is not None:
@@ -139,19 +148,3 @@ _MADE: dict[tuple[str, str], Callable[[], Any]] = {
     ("torch._utils", "_rebuild_parameter"): _rebuild("_rebuild_parameter"),
     ("torch.storage", "_load_from_bytes"): _storage,
 }
-#: Module of MMEngine's → the data class in it, which reading a pickle may make.
-_STRUCTURES = {
-    "base_data_element": "BaseDataElement", "instance_data": "InstanceData", "pixel_data": "PixelData",
-    "label_data": "LabelData",
-}  # fmt: skip
-_CONFIGS = {
-    ("mmengine.config.config", "ConfigDict"): "dict_v2", ("mmengine.config.config", "Config"): "config_v2",
-    ("mmcv.utils.config", "ConfigDict"): "config_v1", ("mmcv.utils.config", "Config"): "config_v1",
-}  # fmt: skip
-#: Data classes under the names that the originals' files and ours give them → the module of ours.
-_CLASSES: dict[tuple[str, str], str] = {}
-for _module, _name in _STRUCTURES.items():
-    _CLASSES[f"mmengine.structures.{_module}", _name] = f"mmengine.structures.{_module}"
-for (_theirs, _name), _ours in _CONFIGS.items():
-    _ours = f"etude.dialects.openmm.config.{_ours}"
-    _CLASSES[_theirs, _name] = _CLASSES[_ours, _name] = _ours
