@@ -144,7 +144,7 @@ def test_the_command_line_shows_both(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["schema", "--dialect", "mmcv1"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "mmcv 1.x config"
     assert main(["schema", "--dialect", "mmcv1", "--markdown"]) == 0
-    assert "`CosineAnnealing` (min_lr=None" in capsys.readouterr().out
+    assert "`CosineAnnealing(min_lr=None" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

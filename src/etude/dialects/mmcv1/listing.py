@@ -8,7 +8,7 @@ from pathlib import Path
 from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.projects import installed
 from etude.dialects.openmm.checks.project_sources import registered
-from etude.dialects.openmm.checks.schemas import KeyTable
+from etude.dialects.openmm.checks.schemas import KeyTable, line_about
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 
@@ -44,7 +44,7 @@ INITIALIZERS: Mapping[str, str] = {
 
 
 def policies(suffix: str) -> dict[str, str]:
-    """The words that ``policy`` may be for hooks whose class ends in ``suffix``, as configs write them."""
+    """Return the words that ``policy`` may be for hooks whose class ends in ``suffix``, as configs write them."""
     found = {name.removesuffix(suffix): target for name, target in HOOKS.items() if name.endswith(suffix)}
     return {name.lower() if name == name.title() else name: target for name, target in sorted(found.items())}
 
@@ -72,10 +72,8 @@ def tables() -> dict[str, dict[str, str]]:
         for (table, name), target in registered(project.package).items():
             found.setdefault(table, {})[name] = target
     return {
-        table: {name: _line(target) for name, target in sorted(entries.items())} for table, entries in found.items()
+        table: {
+            name: line_about(target, scan.signature(target, known=kept)) for name, target in sorted(entries.items())
+        }
+        for table, entries in found.items()
     }
-
-
-def _line(target: str) -> str:
-    signature = scan.signature(target, known=kept)
-    return f"{target.replace(':', '.')}  {signature.doc if signature else ''}".rstrip()

@@ -16,7 +16,7 @@ from etude.dialects.mmcv1.listing import KEYS
 from etude.dialects.mmcv1.lower import WORDS
 from etude.dialects.mmcv1.projects import project_of, registered_by
 from etude.dialects.openmm.checks.lowering import Lowering
-from etude.dialects.openmm.checks.schemas import DIALECT, FLAG, TEXT, Own, of_class, shown
+from etude.dialects.openmm.checks.schemas import DIALECT, FLAG, TEXT, Components, Own, markdown
 
 #: Arguments that no config writes.
 _GIVEN = ("params", "model", "dataloader", "optimizer", "runner", "batch_processor", "logger", "meta", "work_dir")
@@ -32,20 +32,21 @@ def keys() -> dict[str, tuple[dict[str, Any], str]]:
 
 def _hook(name: str, shape: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a key takes that is a hook's: its class's arguments, and what the file adds to them."""
-    found = of_class(names.MODULES["mmcv.runner"][name], given=_GIVEN, types=_TYPES)
+    found = Components(Own(), _GIVEN, _TYPES).arguments(names.MODULES["mmcv.runner"][name])
     assert found is not None
-    arguments, required, _ = found
+    arguments, required, *_ = found
     made = KEYS.schema(shape)
     made["properties"] = {**arguments, **made["properties"], "_delete_": FLAG}
     return {**made, "required": required} if required else made
 
 
 def json_schema(tree: Tree | None = None) -> dict[str, Any]:
-    """The schema (draft 2020-12); with ``tree`` also of the classes that its modules register."""
+    """Return the schema (draft 2020-12); with ``tree`` also of the classes that its modules register."""
     own = _own(tree)
+    classes = Components(own, _GIVEN, _TYPES)
     tables, known = listing.registries(), keys()
     model, text = known["model"]
-    known["model"] = {"allOf": [model, *_cases_of_models(own), _MODEL_PARTS]}, text
+    known["model"] = {"allOf": [model, *classes.cases(_models(own)), _MODEL_PARTS]}, text
     accumulating = {name: target for name, target in listing.HOOKS.items() if name.endswith("OptimizerHook")}
     beside = KEYS.schemas("beside optimizers")
     init = KEYS.schemas("beside initializers")
@@ -58,38 +59,24 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
         "then": {"description": "builds on other files, so anything may be left out"},
         "else": {"properties": {key: schema for key, (schema, _) in known.items()}},
         "$defs": {
-            "HOOKS": _component({**listing.HOOKS, **own.table("HOOKS")}, beside=KEYS.schemas("beside hooks"), own=own),
-            "OPTIMIZERS": _component({**tables["OPTIMIZERS"], **own.table("OPTIMIZERS")}, beside=beside, own=own),
-            "OPTIMIZER_HOOKS": _component(accumulating, default="OptimizerHook"),
-            "RUNNERS": _component(tables["RUNNERS"], default="EpochBasedRunner", beside={"constructor": TEXT}),
-            "INITIALIZERS": _component(tables["INITIALIZERS"], beside=init),
-            "LR_POLICIES": _component(tables["lr_config policies"], word="policy"),
-            "MOMENTUM_POLICIES": _component(tables["momentum_config policies"], word="policy"),
-            "PARTS": {"allOf": _cases_of_models(own, whole=False)},
-            "DATASETS": {"allOf": _cases(own.table("DATASETS"), own, whole=False)},
-            "PIPELINES": {"allOf": _cases(own.table("PIPELINES"), own, whole=False)},
+            "HOOKS": _typed(
+                classes.schema({**listing.HOOKS, **own.table("HOOKS")}, beside=KEYS.schemas("beside hooks"))
+            ),
+            "OPTIMIZERS": _typed(classes.schema({**tables["OPTIMIZERS"], **own.table("OPTIMIZERS")}, beside=beside)),
+            "OPTIMIZER_HOOKS": classes.schema(accumulating, default="OptimizerHook"),
+            "RUNNERS": classes.schema(tables["RUNNERS"], default="EpochBasedRunner", beside={"constructor": TEXT}),
+            "INITIALIZERS": _typed(classes.schema(tables["INITIALIZERS"], beside=init)),
+            "LR_POLICIES": _typed(classes.schema(tables["lr_config policies"], word="policy"), "policy"),
+            "MOMENTUM_POLICIES": _typed(classes.schema(tables["momentum_config policies"], word="policy"), "policy"),
+            "PARTS": {"allOf": classes.cases(_models(own), whole=False)},
+            "DATASETS": {"allOf": classes.cases(own.table("DATASETS"), whole=False)},
+            "PIPELINES": {"allOf": classes.cases(own.table("PIPELINES"), whole=False)},
         },
     }
 
 
-def _component(
-    targets: Mapping[str, str],
-    *,
-    word: str = "type",
-    default: str = "",
-    beside: Mapping[str, Any] | None = None,
-    own: Own | None = None,
-) -> dict[str, Any]:
-    """A dict with a ``type``, or a ``policy``: of a known one the arguments are known, of others anything goes."""
-    cases = [_case(name, target, word, name == default, beside or {}, own) for name, target in sorted(targets.items())]
-    made: dict[str, Any] = {
-        "type": "object",
-        "properties": {word: {"anyOf": [{"enum": sorted(targets)}, TEXT]}},
-        "allOf": [case for case in cases if case],
-    }
-    if default:
-        return made
-    return {**made, "anyOf": [{"required": [word]}, {"required": ["type"]}]}
+def _typed(schema: dict[str, Any], word: str = "type") -> dict[str, Any]:
+    return {**schema, "anyOf": [{"required": [word]}, {"required": ["type"]}]}
 
 
 def _own(tree: Tree | None) -> Own:
@@ -101,48 +88,16 @@ def _own(tree: Tree | None) -> Own:
     return replace(own, registered={**(registered_by(project) if project else {}), **own.registered})
 
 
-def _cases_of_models(own: Own, *, whole: bool = True) -> list[dict[str, Any]]:
-    """Return what models and their parts take, whatever the registry of the package is called."""
+def _models(own: Own) -> dict[str, str]:
+    """Return the models and their parts, whatever the registry of the package is called."""
     others = ("HOOKS", "OPTIMIZERS", "RUNNERS", "DATASETS", "PIPELINES", "TRANSFORMS", "SAMPLERS")
-    named = {name: target for (table, name), target in own.registered.items() if table not in others}
-    return _cases(named, own, whole=whole)
-
-
-def _cases(named: Mapping[str, str], own: Own, *, whole: bool) -> list[dict[str, Any]]:
-    """Return what each class takes. Where it is not the ``whole``, its owner may add what it needs."""
-    found = [_case(name, target, "type", False, {}, own) for name, target in sorted(named.items())]
-    cases = [case for case in found if case]
-    for case in cases if not whole else ():
-        case["then"].pop("required", None)
-    return cases
-
-
-def _case(
-    name: str, target: str, word: str, is_default: bool, beside: Mapping[str, Any], own: Own | None = None
-) -> dict[str, Any] | None:
-    is_own = own is not None and target in own.registered.values()
-    found = of_class(target, given=() if is_own else _GIVEN, types={} if is_own else _TYPES, own=own)
-    if found is None or (found[2] and not found[0]):
-        return None
-    arguments, required, is_open = found
-    test: dict[str, Any] = {"properties": {word: {"const": name}}}
-    if not is_default:
-        test["required"] = [word]
-    then: dict[str, Any] = {"properties": {word: {}, "_delete_": FLAG, **arguments, **beside}}
-    if required:
-        then["required"] = required
-    if not is_open:
-        then["additionalProperties"] = False
-    return {"if": test, "then": then}
+    return {name: target for (table, name), target in own.registered.items() if table not in others}
 
 
 def markdown_schema(tree: Tree | None = None) -> str:
-    """The same to read: keys, then classes by registry with what they take."""
+    """Return the same to read: keys, then classes by registry with what they take."""
     own, tables = _own(tree), listing.registries()
-    lines = ["# Keys of mmcv 1.x configs", "", "| key | |", "|---|---|"]
-    lines += [f"| `{key}` | {text} |" for key, (_, text) in keys().items()]
-    for table in dict.fromkeys([*tables, *own.tables()]):
-        found = {**tables.get(table, {}), **own.table(table)}
-        lines += ["", f"## {table}", ""]
-        lines += [f"- `{name}` {shown(target, _GIVEN, own)}" for name, target in sorted(found.items())]
-    return "\n".join(lines) + "\n"
+    every = dict.fromkeys([*tables, *own.tables()])
+    return markdown(
+        "mmcv 1.x", keys(), {name: {**tables.get(name, {}), **own.table(name)} for name in every}, own, _GIVEN
+    )

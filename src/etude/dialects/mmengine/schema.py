@@ -13,8 +13,7 @@ from etude.config.tree import Tree
 from etude.dialects.mmengine import names
 from etude.dialects.mmengine.lower import KEYS, TABLES, WORDS
 from etude.dialects.mmengine.projects import registered_by, scope_of
-from etude.dialects.openmm.checks.schemas import DIALECT, DICT, FLAG, TEXT, Own, of_parameter
-from etude.inspection import signatures as scan
+from etude.dialects.openmm.checks.schemas import DIALECT, DICT, FLAG, TEXT, Components, Own, line_about, markdown
 
 #: Arguments that the runner gives itself, and keys that any component may have beside those of its class.
 _GIVEN = {"runner", "dataloader", "optimizer", "params", "dataset", "param_name", "data_batch"}
@@ -29,7 +28,7 @@ _DEFAULTS = {"OPTIM_WRAPPERS": "OptimWrapper", "LOG_PROCESSORS": "LogProcessor"}
 
 
 def json_schema(tree: Tree | None = None) -> dict[str, Any]:
-    """The schema (draft 2020-12); with ``tree`` also of the classes that its modules register."""
+    """Return the schema (draft 2020-12); with ``tree`` also of the classes that its modules register."""
     own = _own(tree)
     return {
         "$schema": DIALECT,
@@ -41,17 +40,9 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
 
 
 def markdown_schema(tree: Tree | None = None) -> str:
-    """The same to read: keys, then classes by registry with what they take."""
+    """Return the same to read: keys, then classes by registry with what they take."""
     own = _own(tree)
-    lines = ["# Keys of MMEngine configs", "", "| key | |", "|---|---|"]
-    lines += [f"| `{key}` | {text} |" for key, (_, text) in KEYS.keys().items()]
-    for table in _tables(own):
-        lines += ["", f"## {table}", ""]
-        for name, target in sorted(_targets(table, own).items()):
-            signature = own.signature(target)
-            shown = ", ".join(_shown(p) for p in signature.parameters if p.name not in _GIVEN) if signature else "…"
-            lines.append(f"- `{name}({shown})` {signature.doc if signature else ''}".rstrip())
-    return "\n".join(lines) + "\n"
+    return markdown("MMEngine", KEYS.keys(), {name: _targets(name, own) for name in _tables(own)}, own, _GIVEN)
 
 
 def _own(tree: Tree | None) -> Own:
@@ -63,47 +54,18 @@ def _tables(own: Own) -> list[str]:
 
 
 def _component(table: str, own: Own) -> dict[str, Any]:
-    """A dict with a ``type`` of this registry: of a known one the arguments are known, of others anything goes."""
-    targets = _targets(table, own)
-    kinds = [_case(name, table, target, own) for name, target in sorted(targets.items())]
-    made: dict[str, Any] = {
-        "type": "object",
-        "properties": {"type": {"anyOf": [{"enum": sorted(targets)}, TEXT]}},
-        "allOf": [kind for kind in kinds if kind],
-    }
-    return made if table in _DEFAULTS else {**made, "required": ["type"]}
-
-
-def _case(name: str, table: str, target: str, own: Own) -> dict[str, Any] | None:
-    signature = own.signature(target)
-    if signature is None or (signature.open and not signature.parameters):
-        return None
+    """Return the schema of a dict with a ``type`` of this registry."""
     beside = {key: _EXTRA_TYPES[key] for key in _BESIDE.get(table, ())}
-    taken = [p for p in signature.parameters if p.word and p.name not in _GIVEN]
-    usual = {} if target in own.table(table).values() else _EXTRA_TYPES
-    arguments = {p.key: dict(usual.get(p.key) or of_parameter(p)) for p in taken}
-    properties = {"type": {}, "_scope_": TEXT, "_delete_": FLAG, **arguments, **beside}
-    test: dict[str, Any] = {"properties": {"type": {"const": name}}}
-    if _DEFAULTS.get(table) != name:
-        test["required"] = ["type"]
-    then: dict[str, Any] = {"properties": properties, "description": signature.doc}
-    required = [
-        p.key for p in signature.parameters if p.required and p.key in arguments and p.key not in (*beside, "save_dir")
-    ]
-    if required:
-        then["required"] = required
-    if not signature.open:  # a user-defined constructor may want a dict for each of several optimizers
-        then["additionalProperties"] = DICT if table == "OPTIM_WRAPPERS" else False
-    return {"if": test, "then": then}
+    # A user-defined constructor may want a dict for each of several optimizers.
+    rest = DICT if table == "OPTIM_WRAPPERS" else False
+    classes = Components(own, _GIVEN, _EXTRA_TYPES, ("save_dir",), {"_scope_": TEXT, "_delete_": FLAG})
+    made = classes.schema(_targets(table, own), default=_DEFAULTS.get(table, ""), beside=beside, rest=rest)
+    return made if table in _DEFAULTS else {**made, "required": ["type"]}
 
 
 def _targets(table: str, own: Own) -> dict[str, str]:
     """Name → ``module:attr``; a user-defined class takes the place of one that it is called like."""
     return {**TABLES.get(table, {}), **own.table(table)}
-
-
-def _shown(parameter: scan.Parameter) -> str:
-    return parameter.key if parameter.default is None else f"{parameter.key}={parameter.default}"
 
 
 def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
@@ -112,9 +74,5 @@ def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
     own, found = _own(tree), {}
     for table in _tables(own):
         shown, homes = _targets(table, own), {**names.REGISTERED.get(table, {}), **own.table(table)}
-        found[table] = {name: _line(homes[name], own.signature(shown[name])) for name in sorted(homes)}
+        found[table] = {name: line_about(homes[name], own.signature(shown[name])) for name in sorted(homes)}
     return found
-
-
-def _line(target: str, signature: scan.Signature | None) -> str:
-    return f"{target.replace(':', '.')}  {signature.doc if signature else ''}".rstrip()

@@ -15,9 +15,9 @@ from etude.dialects import imports
 from etude.dialects.openmm.project_names import owner_of, remedy
 from etude.dialects.openmm.reading.imported import imported_by
 from etude.dialects.openmm.registries.registry_base import registered_by_hand
-from etude.errors import Finding, is_slip, nearest, suggest
+from etude.errors import ConfigError, Finding, is_slip, nearest, suggest
 from etude.inspection import signatures as scan
-from etude.plan import Place, Spec
+from etude.plan import Place, Plan, Spec
 
 #: Keys of a component's dict that are not arguments of it.
 NOT_ARGUMENTS = ("type", "_scope_")
@@ -56,7 +56,7 @@ class Lowering:
     # -- specs ---------------------------------------------------------------------------------------------------
 
     def spec(self, path: Path, kind: str, *, default: str = "", leave_out: Sequence[str] = ()) -> Spec:
-        """The component at ``path``: its ``type`` (or ``default``) and its arguments, each with its place."""
+        """Return the component at ``path``: its ``type`` (or ``default``) and its arguments, each with its place."""
         value = self.tree.get(*path)
         values = value if isinstance(value, Mapping) else {"type": value} if isinstance(value, str) else {}
         left_out = (*NOT_ARGUMENTS, *leave_out)
@@ -172,7 +172,7 @@ class Lowering:
     # -- the user's own modules ----------------------------------------------------------------------------------
 
     def sources(self) -> Iterator[scan.Source]:
-        """The files of user-defined modules, and those beside them that they import."""
+        """Yield the files of user-defined modules, and those beside them that they import."""
         for module in self.modules:
             source = scan.find_source(module, self.folders)
             if source is not None:
@@ -192,8 +192,17 @@ class Lowering:
                 yield entry.module
 
 
+def accepted(found: tuple[Plan, list[Finding]]) -> Plan:
+    """Return the plan of a survey; raise one :class:`~etude.errors.ConfigError` with everything that is wrong."""
+    plan, findings = found
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise ConfigError(errors)
+    return plan
+
+
 def name_of(value: Any) -> str:
-    """A component's name: text, or the dotted path of a class."""
+    """Return a component's name: text, or the dotted path of a class."""
     if isinstance(value, str):
         return value
     return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else str(value or "")
@@ -219,7 +228,7 @@ def _imports(tree: Tree) -> tuple[str, ...]:
 
 
 def number(low: Lowering, path: Path, default: Any, *, least: int = 0) -> Any:
-    """A whole number at ``path``; anything else is a finding and gives ``default``."""
+    """Return a whole number at ``path``; anything else is a finding and gives ``default``."""
     value = low.tree.get(*path, default=default)
     if value is default or (isinstance(value, int) and not isinstance(value, bool) and value >= least):
         return value

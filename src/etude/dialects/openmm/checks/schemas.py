@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,27 +122,86 @@ _SHORT = ("fields", "rest", "each", "list", "any")
 
 
 def _object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The alternative of a schema that is an object with properties."""
+    """Return the alternative of a schema that is an object with properties."""
     return next(one for one in schema.get("anyOf", [schema]) if "properties" in one)
 
 
-def of_class(
-    target: str,
-    *,
-    given: Sequence[str] = (),
-    types: Mapping[str, Any] | None = None,
-    own: Own | None = None,
-) -> tuple[dict[str, Any], list[str], bool] | None:
-    """Return what ``module:Class`` takes: argument → schema, the required ones, and whether it takes others too.
+@dataclass(frozen=True)
+class Components:
+    """What a config may write in the dicts that name a class, and where the classes come from."""
 
-    ``given`` are arguments that a config does not write, ``types`` better schemas for some of them.
-    """
-    signature = (own or Own()).signature(target)
-    if signature is None:
-        return None
-    taken = [parameter for parameter in signature.parameters if parameter.word and parameter.name not in given]
-    schemas = {p.key: dict((types or {}).get(p.key) or of_parameter(p)) for p in taken}
-    return schemas, [p.key for p in taken if p.required], signature.open
+    own: Own
+    #: Arguments that no config writes.
+    given: Collection[str]
+    #: Better schemas for some arguments than their annotations have.
+    types: Mapping[str, Any]
+    #: Required arguments that a config may leave out, because the engine adds them.
+    added: Collection[str] = ()
+    #: Keys that every component may have.
+    always: Mapping[str, Any] = field(default_factory=lambda: {"_delete_": FLAG})
+
+    def arguments(self, target: str) -> tuple[dict[str, Any], list[str], bool, str] | None:
+        """Return what ``module:Class`` takes: argument → schema, the required ones, whether it takes others too; and a
+        line about it. A user-defined class takes what it declares."""
+        signature = self.own.signature(target)
+        if signature is None:
+            return None
+        is_own = target in self.own.registered.values()
+        given, types = ((), {}) if is_own else (self.given, self.types)
+        taken = [one for one in signature.parameters if one.word and one.name not in given]
+        schemas = {one.key: dict(types.get(one.key) or of_parameter(one)) for one in taken}
+        return schemas, [one.key for one in taken if one.required], signature.open, signature.doc
+
+    def schema(
+        self,
+        targets: Mapping[str, str],
+        *,
+        word: str = "type",
+        default: str = "",
+        beside: Mapping[str, Any] | None = None,
+        rest: Any = False,
+    ) -> dict[str, Any]:
+        """Return the schema of a dict with a ``type`` or a ``policy``: of a known one the arguments are known, of
+        others anything goes."""
+        return {
+            "type": "object",
+            "properties": {word: {"anyOf": [{"enum": sorted(targets)}, TEXT]}},
+            "allOf": self.cases(targets, word=word, default=default, beside=beside, rest=rest),
+        }
+
+    def cases(
+        self,
+        targets: Mapping[str, str],
+        *,
+        word: str = "type",
+        default: str = "",
+        beside: Mapping[str, Any] | None = None,
+        rest: Any = False,
+        whole: bool = True,
+    ) -> list[dict[str, Any]]:
+        """Return a rule "if it is this class, it takes these arguments" for each of ``targets``, name → class.
+
+        ``default`` is meant where the word is missing, ``beside`` and ``rest`` are allowed beside the arguments. A part
+        that is not the ``whole`` may lack arguments: its owner adds them.
+        """
+        found = []
+        for name, target in sorted(targets.items()):
+            known = self.arguments(target)
+            if known is None or (known[2] and not known[0]):
+                continue
+            arguments, required, is_open, doc = known
+            test: dict[str, Any] = {"properties": {word: {"const": name}}}
+            if name != default:
+                test["required"] = [word]
+            properties = {word: {}, **self.always, **arguments, **(beside or {})}
+            then: dict[str, Any] = {"properties": properties, "description": doc}
+            needed = [key for key in required if key not in (*(beside or ()), *self.added)]
+            if needed and whole:
+                then["required"] = needed
+            if not is_open:
+                then["additionalProperties"] = rest
+            found.append({"if": test, "then": then})
+        return found
 
 
 def of_parameter(parameter: scan.Parameter) -> dict[str, Any]:
@@ -163,7 +222,7 @@ def of_annotation(annotation: str) -> dict[str, Any]:
 
 
 def written(annotation: str) -> str:
-    """The part of an annotation that a file can write."""
+    """Return the part of an annotation that a file can write."""
     parts = [part.strip() for part in annotation.split("|")] if "[" not in annotation else [annotation]
     return " | ".join(part for part in parts if part not in _NOT_WRITTEN) or "Any"
 
@@ -184,11 +243,32 @@ def _of(want: Want) -> dict[str, Any]:
     return {}
 
 
-def shown(target: str, given: Sequence[str] = (), own: Own | None = None) -> str:
-    """``(interval=1, by_epoch=True) What the class does.``, for a list to read."""
-    signature = (own or Own()).signature(target)
+def markdown(
+    title: str,
+    keys: Mapping[str, tuple[Any, str]],
+    tables: Mapping[str, Mapping[str, str]],
+    own: Own,
+    given: Collection[str],
+) -> str:
+    """Return the keys of a config language, then classes by registry with what they take, to read."""
+    lines = [f"# Keys of {title} configs", "", "| key | |", "|---|---|"]
+    lines += [f"| `{key}` | {text} |" for key, (_, text) in keys.items()]
+    for table, found in tables.items():
+        lines += ["", f"## {table}", ""]
+        for name, target in sorted(found.items()):
+            signature = own.signature(target)
+            lines.append(f"- `{name}({_words(signature, given)})` {signature.doc if signature else ''}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _words(signature: scan.Signature | None, given: Collection[str]) -> str:
+    """``interval=1, by_epoch=True``"""
     if signature is None:
-        return "(…)"
+        return "…"
     taken = [p for p in signature.parameters if p.name not in given]
-    words = ", ".join(p.key if p.default is None else f"{p.key}={p.default}" for p in taken)
-    return f"({words}) {signature.doc}".rstrip()
+    return ", ".join(p.key if p.default is None else f"{p.key}={p.default}" for p in taken)
+
+
+def line_about(target: str, signature: scan.Signature | None) -> str:
+    """Return where a class comes from, and the first line of its docstring."""
+    return f"{target.replace(':', '.')}  {signature.doc if signature else ''}".rstrip()

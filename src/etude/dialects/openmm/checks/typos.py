@@ -46,7 +46,7 @@ class Words:
     others: Collection[str] = ()
 
     def known(self, target: str) -> scan.Signature | None:
-        """A base class by its old import name leads to ours."""
+        """Return a base class by its old import name leads to ours."""
         module, _, attribute = target.partition(":")
         ours = self.served.get(module, {}).get(attribute, "")
         return scan.signature(ours, known=kept) if ":" in ours else kept(target)
@@ -73,7 +73,7 @@ class _Slips:
                     self._name(path, value)
 
     def _belong(self, path: Path, value: Mapping[Any, Any]) -> list[str]:
-        """The words that belong into the dict at ``path``."""
+        """Return the words that belong into the dict at ``path``."""
         name = value.get("type", _at(self.words.defaults, path))
         found = [*(_at(self.words.keys, path) or ()), *(_ALWAYS if name else ("type",))]
         target = self.names.get(_bare(name)) if isinstance(name, str) else None
@@ -168,7 +168,7 @@ def _points(base: str) -> list[str]:
 
 
 def _misspelt(node: ast.ClassDef, points: list[str], former: Mapping[str, str]) -> list[tuple[ast.FunctionDef, str]]:
-    """A method that the class calls itself is a part of it, whatever its name."""
+    """Return a method that the class calls itself is a part of it, whatever its name."""
     text, found = ast.unparse(node), []
     for method in [item for item in node.body if isinstance(item, ast.FunctionDef)]:
         called = re.search(rf"\.{method.name}\b", text) is not None
