@@ -16,7 +16,7 @@ from typing import Any
 from etude import registry
 from etude.dialects.libai.live.detectron.config.registry import Registry as FvcoreRegistry
 from etude.dialects.mcquic.live.registry import Registry as McquicRegistry
-from etude.dialects.openmm import logging_v1
+from etude.dialects.openmm import logging as openmm_logging
 from etude.dialects.openmm.checks import lowering
 from etude.dialects.openmm.registries.registry_base import EVERY, registered_by_hand
 
@@ -42,7 +42,7 @@ def watch() -> None:
 def isolated(folder: Path) -> Iterator[None]:
     """Afterwards the modules that lie in ``folder`` or belong to an example, what was registered from them, and loggers
     of mmcv are gone."""
-    modules, loggers = set(sys.modules), dict(logging_v1.logger_initialized)
+    modules, loggers = set(sys.modules), dict(openmm_logging.logger_initialized)
     entries = {id(table): dict(table) for table in _tables()}
     yield
     passing = {name for name in set(sys.modules) - modules if _lies_in((folder, _EXAMPLES), sys.modules[name])}
@@ -50,9 +50,9 @@ def isolated(folder: Path) -> Iterator[None]:
         _restore(table, entries.get(id(table), {}), passing)
     for name in passing:
         del sys.modules[name]
-    for name in set(logging_v1.logger_initialized) - set(loggers):
+    for name in set(openmm_logging.logger_initialized) - set(loggers):
         _silence(logging.getLogger(name))
-        del logging_v1.logger_initialized[name]
+        del openmm_logging.logger_initialized[name]
 
 
 def _tables() -> Iterator[dict[str, Any]]:

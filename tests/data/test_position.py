@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from etude.data import position
-from etude.data.position import _behind
+from etude.data.torch_loader import position
+from etude.data.torch_loader.position import _behind
 
 
 class Noise(Dataset[float]):

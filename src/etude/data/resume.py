@@ -16,7 +16,7 @@ Every engine that runs here, native or of a dialect, uses these three:
     A loader whose every iteration is a :class:`Pass`. It has ``state_dict`` and ``set_epoch``, as ``etude.Loader``.
 
 Loaders with workers that draw from generators of their own, as mmcv's and MMEngine's do, continue by
-:mod:`etude.data.position`, which brings the states of those generators back with every batch.
+:mod:`etude.data.torch_loader.position`, which brings the states of those generators back with every batch.
 
 The contract: batches depend only on the generator states at the start of the pass and at its first batch. This holds
 for torch's ``DataLoader`` with and without workers, for lists, and for generators of batches. Workers that outlive a

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from etude.checkpoint.storage import disk
-from etude.dialects.mmcv1.live.workers import end_workers
+from etude.data.torch_loader.epoch_seeds import end_workers
 from etude.errors import ResumeError, SaveError
 from tests.dialects.mmcv1.toys import Net, Noisy, assert_same_bits, noisy_loader, weights
 

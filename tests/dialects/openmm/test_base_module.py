@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from etude.dialects import imports
-from etude.dialects.openmm import logging_v1
+from etude.dialects.openmm import logging as openmm_logging
 from etude.dialects.openmm.init import module_v1 as base_module_v1
 from etude.dialects.openmm.init import module_v2 as base_module
 
@@ -152,10 +152,10 @@ def test_pretrained_comes_last_in_mmengine_and_alone_in_mmcv(tmp_path: Path) -> 
 
 
 def test_the_log_tells_who_initialised_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging_v1, "logger_initialized", {})
-    monkeypatch.setattr(base_module_v1, "logger_initialized", logging_v1.logger_initialized)
+    monkeypatch.setattr(openmm_logging, "logger_initialized", {})
+    monkeypatch.setattr(base_module_v1, "logger_initialized", openmm_logging.logger_initialized)
     file = tmp_path / "run.log"
-    logger = logging_v1.get_logger("init_logger_of_test", log_file=str(file))
+    logger = openmm_logging.get_logger("init_logger_of_test", log_file=str(file))
 
     class Own(nn.Conv2d, base_module_v1.BaseModule):
         def init_weights(self) -> None:

@@ -15,6 +15,7 @@ from etude.dialects.openmm.config import config_v2 as config
 from etude.dialects.openmm.config.pretty import pretty
 from etude.dialects.openmm.reading.places import places_in
 from etude.dialects.openmm.reading.text_style import base_file
+from etude.dialects.openmm.reading.text_style import scoped as with_scope
 from etude.errors import ConfigError
 
 BOTH = [pytest.param(config, id="mmengine"), pytest.param(config_v1, id="mmcv1")]
@@ -282,16 +283,6 @@ class TestMMEngine:
         with pytest.raises(AttributeError, match="read-only"):
             made.keys = 2
 
-    def test_pieces_of_reading_keep_their_names(self, write: Any, tmp_path: Path) -> None:
-        folder = write(c_DOT_py="a = '{{ fileBasename }}'\nb = {{_base_.x.y}}\n", d_DOT_py="dict(a=1,b=2.c=3)\n")
-        config.Config._substitute_predefined_vars(folder / "c.py", tmp_path / "e.py")
-        assert (tmp_path / "e.py").read_text().startswith("a = 'c.py'")
-        assert list(config.Config._pre_substitute_base_vars(folder / "c.py", tmp_path / "f.py").values()) == ["x.y"]
-        got = config.Config._substitute_base_vars({"a": ("_m_1", 1)}, {"_m_1": "x.y"}, {"x": {"y": [1]}})
-        assert got == {"a": ([1], 1)}
-        with pytest.raises(SyntaxError):
-            config.Config._validate_py_syntax(folder / "d.py")
-
 
 class TestPrettyText:
     def test_the_text_evaluates_to_the_same_values_whatever_they_are(self) -> None:
@@ -344,11 +335,10 @@ def test_the_base_of_a_package_may_lie_beside_its_checkout(tmp_path: Path, monke
 
 def test_only_outermost_components_of_another_package_carry_its_scope() -> None:
     values = {"model": {"type": "Net", "head": {"type": "Head"}}, "several": [{"type": "One"}, ({"a": 1},)]}
-    scoped = config.Config._dict_to_config_dict(values, "other")
+    scoped = with_scope(config.ConfigDict(values), "other")
     assert scoped.model._scope_ == scoped.several[0]._scope_ == "other"
     assert "_scope_" not in scoped.model.head and "_scope_" not in scoped
     assert isinstance(scoped.several[1][0], config.ConfigDict)
-    assert "_scope_" not in config.Config._dict_to_config_dict({"type": "Net"})
 
 
 def test_python_that_is_called_something_else_is_warned_of() -> None:

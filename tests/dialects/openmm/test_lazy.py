@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import json
 import os
@@ -15,7 +14,7 @@ import pytest
 from etude.dialects.openmm.config.config_v2 import Config
 from etude.dialects.openmm.config.dict_v2 import ConfigDict
 from etude.dialects.openmm.reading.lazy_objects import LazyAttr, LazyObject
-from etude.dialects.openmm.reading.lazy_style import ConfigParsingError, ImportTransformer, _gather_abs_import_lazyobj
+from etude.dialects.openmm.reading.lazy_style import ConfigParsingError
 from etude.dialects.openmm.registries.registry_v2 import Registry
 
 
@@ -180,19 +179,3 @@ def test_stand_ins_are_the_real_thing_wherever_a_config_is_unpacked_or_built(rea
     assert {**made.layer}["type"].__name__ == "Linear"
     assert dict(made.layer)["type"].__name__ == "Linear"
     assert Registry("layer").build(made.layer).weight.shape == (3, 2)
-
-
-def test_code_of_ones_own_can_be_transformed_with_bases_as_dicts() -> None:
-    code = (
-        "import os\nimport json\nimport numpy\nimport numpy.linalg\nimport numpy.linalg as la\n"
-        "from rich.progress import Progress\nstart = Progress.start\n"
-        "with read_base():\n    from ._base_.runtime import scope as named\n    from ._base_.runtime import *\n"
-    )
-    names: dict[str, Any] = {}
-    tree = ImportTransformer(names, {"._base_.runtime": {"scope": "x"}}).visit(ast.parse(code))
-    exec(compile(ast.fix_missing_locations(_gather_abs_import_lazyobj(tree)[0]), "c.py", "exec"), names)
-    assert names["os"] is os
-    assert isinstance(names["numpy"], LazyObject)
-    assert names["numpy"].linalg.norm.build() is names["la"].norm.build()
-    assert (names["start"].module, str(names["start"])) == ("rich.progress.Progress", "start")
-    assert names["scope"] == names["named"] == "x"

@@ -34,7 +34,7 @@ def _is_ratio(value: Any) -> bool:
 
 
 def _is_per_group(value: Any) -> bool:
-    """A number, one per group, or either of them per optimizer."""
+    """Return a number, one per group, or either of them per optimizer."""
     return is_number(value) or isinstance(value, list | dict)
 
 

@@ -42,7 +42,7 @@ class Mmcv1(Hosted):
     )
 
     def recognise(self, path: str, text: str) -> bool:
-        """A file of this dialect has at least one key, here or in a base, that only this dialect has."""
+        """Return whether the file, or a base of it, has a key that only this dialect has."""
         if not path.endswith((".py", ".json", ".yaml", ".yml")):
             return False
         return bool(keys_in(texts_of(path, text)) & _OWN_KEYS) or "samples_per_gpu" in text

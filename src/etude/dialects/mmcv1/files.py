@@ -80,7 +80,7 @@ def candidates(folder: str) -> Iterator[str]:
 
 
 def newest(folder: str, *, say: Callable[[str], Any]) -> str | None:
-    """The newest checkpoint that can be read; each one that cannot is reported. None when there is none at all."""
+    """Return the newest checkpoint that can be read, or None; report each one that cannot be read."""
     refused = []
     for path in candidates(folder):
         try:

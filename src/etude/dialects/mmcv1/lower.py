@@ -15,7 +15,7 @@ from etude.dialects.mmcv1.parts import report_other_project, report_project_part
 from etude.dialects.mmcv1.projects import PACKAGES, project_of, registered_by
 from etude.dialects.mmcv1.tracking import report_tracking
 from etude.dialects.mmcv1.values import report_values
-from etude.dialects.openmm.checks.lowering import Lowering, number
+from etude.dialects.openmm.checks.lowering import Lowering, accepted, number
 from etude.dialects.openmm.checks.typos import Words, report_typos
 from etude.dialects.openmm.config.config_v1 import ConfigDict
 from etude.dialects.openmm.project_names import remedy
@@ -23,7 +23,7 @@ from etude.dialects.openmm.reading.errors import told_by_line
 from etude.dialects.openmm.reading.inherited import report_inherited
 from etude.dialects.openmm.reading.text_style import Style, read_chain
 from etude.dialects.openmm.reading.tree import refuse_python, tree_of
-from etude.errors import ConfigError, Finding, nearest, suggest
+from etude.errors import Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount
 
@@ -83,15 +83,11 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
 
 def lower(tree: Tree) -> Plan:
     """Return the plan. Raise one :class:`~etude.errors.ConfigError` with everything that is wrong."""
-    plan, findings = survey(tree)
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
-        raise ConfigError(errors)
-    return plan
+    return accepted(survey(tree))
 
 
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
-    """The plan, and everything that is wrong with the config."""
+    """Return the plan, and everything that is wrong with the config."""
     low = Lowering(tree)
     project = project_of(tree.values, tree.files, low.imports)
     theirs = registered_by(project) if project is not None else {}
@@ -135,7 +131,7 @@ _ORIGINALS = (*PACKAGES, "mmcv")
 
 
 def _target(words: Words, path: Path, value: Mapping[Any, Any]) -> str | None:
-    """The class of ours that the dict at ``path`` becomes."""
+    """Return the class of ours that the dict at ``path`` becomes."""
     for key, suffix in (("lr_config", LR), ("momentum_config", MOMENTUM)):
         policy = value.get("policy")
         if path == (key,) and isinstance(policy, str):
@@ -145,7 +141,7 @@ def _target(words: Words, path: Path, value: Mapping[Any, Any]) -> str | None:
 
 
 def _without(theirs: Collection[str]) -> Words:
-    """The words of the dialect without the names that an installed project has: those are not Étude's stand-ins."""
+    """Return the dialect's words without the names of an installed project, whose classes replace Étude's."""
     return replace(WORDS, names={name: to for name, to in WORDS.names.items() if name not in theirs}, others=theirs)
 
 
@@ -305,7 +301,7 @@ def _one(low: Lowering, key: str, default: str, priority: str, *, also: Sequence
 
 
 def _fp16_keys(low: Lowering) -> Sequence[str]:
-    """The mixed-precision hook that accumulates takes what its two parents take together."""
+    """Return the mixed-precision hook that accumulates takes what its two parents take together."""
     both = low.tree.get("optimizer_config", "type") == "GradientCumulativeFp16OptimizerHook"
     return ("cumulative_iters", "coalesce", "bucket_size_mb", "loss_scale", "distributed") if both else ()
 

@@ -89,7 +89,7 @@ def _registered(low: Lowering, path: Path) -> list[str]:
 
 
 def _bare(name: Any) -> str:
-    """A name of a registry; empty for classes and dotted paths, which are found elsewhere."""
+    """Return a name of a registry; empty for classes and dotted paths, which are found elsewhere."""
     return name.removeprefix("mmcls.").removeprefix("mmtrack.") if isinstance(name, str) and _is_name(name) else ""
 
 

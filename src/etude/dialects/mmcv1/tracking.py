@@ -17,7 +17,7 @@ def is_tracking(values: Mapping[str, Any], imports: Iterable[Any]) -> bool:
 
 
 def tracks(low: Lowering) -> bool:
-    """As the train command decides it: by a key, by what is imported, or by where the model is registered."""
+    """Return whether MMTracking trains a config: by a key, by what it imports, or by where its model is registered."""
     if is_tracking(low.tree.values, low.imports):
         return True
     kind = str(low.tree.get("model", "type"))
@@ -46,7 +46,7 @@ def trains_a_part(values: Mapping[str, Any]) -> bool:
 
 
 def trained_model(values: Mapping[str, Any]) -> Any:
-    """The model's config, or that of the part which a flag asks for."""
+    """Return the model's config, or that of the part which a flag asks for."""
     model = values["model"]
     for flag, part in PARTS.items():
         if values.get(flag) and isinstance(model, Mapping) and "type" not in model and part in model:

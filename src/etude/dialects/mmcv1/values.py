@@ -209,7 +209,7 @@ def _evaluation(low: Lowering) -> None:
 
 
 def _best(low: Lowering) -> None:
-    """A first result of which mmcv cannot tell whether it should grow; a data set of one's own may have others."""
+    """Warn if mmcv cannot tell whether the first result should grow; your own data set may have other results."""
     given = low.tree.get("evaluation")
     if not isinstance(given, Mapping) or given.get("save_best") != "auto" or given.get("rule") is not None:
         return

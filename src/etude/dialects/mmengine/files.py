@@ -39,7 +39,7 @@ _AS_TENSORS = ("meta.dataset_meta.", "dataset_meta.")
 
 
 def read(path: str) -> dict[str, Any]:
-    """The content of a checkpoint that MMEngine, mmcv or Étude wrote; a bare state becomes ``{"state_dict": …}``."""
+    """Return the content of a checkpoint of MMEngine, mmcv or Étude; a bare state becomes ``{"state_dict": …}``."""
     content = foreign.read(path)
     if not isinstance(content, Mapping):
         raise ResumeError(f"{path} holds no checkpoint")
@@ -124,17 +124,17 @@ def write(path: str, checkpoint: Mapping[str, Any]) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """A small text file, replaced as a whole."""
+    """Write a small text file; it is replaced as a whole."""
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def write_json(path: str, value: Any) -> None:
-    """A JSON file, replaced as a whole."""
+    """Write a JSON file; it is replaced as a whole."""
     write_text(path, json.dumps(value))
 
 
 def remove(path: str) -> None:
-    """A file, or the folder of a sharded checkpoint; nothing happens when there is none."""
+    """Remove a file, or the folder of a sharded checkpoint, if there is one."""
     if os.path.isdir(path):
         remove_folder(path)
     elif os.path.lexists(path):
@@ -142,7 +142,7 @@ def remove(path: str) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """A folder with all that is in it, if there is one."""
+    """Remove a folder with everything in it, if there is one."""
     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -185,7 +185,7 @@ def _alive(pid: int) -> bool:
 
 
 def find_latest_checkpoint(folder: str) -> str | None:
-    """The path that ``last_checkpoint`` in ``folder`` names; the file beside it when the folder was moved."""
+    """Return the path that ``last_checkpoint`` in ``folder`` names; the file beside it when the folder was moved."""
     pointer = os.path.join(folder, "last_checkpoint")
     try:
         with open(pointer, encoding="utf-8") as file:

@@ -16,7 +16,7 @@ from etude.dialects.mmengine.checks.results import report_results
 from etude.dialects.mmengine.checks.unused_values import report_unused
 from etude.dialects.mmengine.checks.values import is_fragment, report_values
 from etude.dialects.mmengine.projects import with_project
-from etude.dialects.openmm.checks.lowering import Lowering, number
+from etude.dialects.openmm.checks.lowering import Lowering, accepted, number
 from etude.dialects.openmm.checks.schemas import KeyTable
 from etude.dialects.openmm.checks.typos import Words, report_typos
 from etude.dialects.openmm.config.config_v2 import read_source
@@ -24,7 +24,7 @@ from etude.dialects.openmm.reading.errors import told_by_line
 from etude.dialects.openmm.reading.imported import broken_imports
 from etude.dialects.openmm.reading.inherited import report_inherited, report_late_changes
 from etude.dialects.openmm.reading.tree import refuse_python, tree_of
-from etude.errors import ConfigError, Finding, nearest, suggest
+from etude.errors import Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount
 
@@ -110,15 +110,11 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
 
 def lower(tree: Tree) -> Plan:
     """Return the plan. Raise one :class:`~etude.errors.ConfigError` with everything that is wrong."""
-    plan, findings = survey(tree)
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
-        raise ConfigError(errors)
-    return plan
+    return accepted(survey(tree))
 
 
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
-    """The plan, and everything that is wrong with the config."""
+    """Return the plan, and everything that is wrong with the config."""
     low = Lowering(tree)
     low.registered = with_project(low.registered, tree.values, tree.files)
     loop = _loop(low)
@@ -207,7 +203,7 @@ def _workers(low: Lowering, section: str) -> None:
 
 
 def _optimizers(low: Lowering) -> dict[str, Optimizer]:
-    """The optimizer, or several by name where a user-defined constructor makes something of them."""
+    """Return the optimizer, or several by name where a user-defined constructor makes something of them."""
     given = low.tree.get("optim_wrapper")
     if not isinstance(given, Mapping):
         return {}
@@ -336,7 +332,7 @@ def _default_hooks(low: Lowering) -> list[HookPlan]:
 
 
 def _second(low: Lowering, key: str, given: Mapping[str, Any]) -> None:
-    """A hook under another key than its own comes beside the one of every run, not in its place."""
+    """Warn about a hook under another key than its own: it is added to the one of every run and does not replace it."""
     name = str(given[key]["type"]).rpartition(".")[2]
     own = next((word for word, (hook, _) in _DEFAULT_HOOKS.items() if hook == name), None)
     if own is not None and own not in given:

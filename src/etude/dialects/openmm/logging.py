@@ -1,4 +1,4 @@
-"""MMEngine's ``print_log``, and the seam where its ``MMLogger`` plugs in.
+"""The loggers of mmcv 1.x, ``print_log`` of both generations, and the seam where MMEngine's ``MMLogger`` plugs in.
 
 What is shared here must not know the MMEngine dialect. Its logger class makes itself known by :func:`use_manager`;
 until then messages for the ``current`` logger go to Python's logger ``mmengine``.
@@ -7,9 +7,14 @@ until then messages for the ``current`` logger go to Python's logger ``mmengine`
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from typing import Any
 
 _manager: Any = None
+#: Names of the loggers that :func:`get_logger` has set up.
+logger_initialized: dict[str, bool] = {}
+FORMAT = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"
 
 
 def use_manager(manager: Any) -> None:
@@ -19,7 +24,7 @@ def use_manager(manager: Any) -> None:
 
 
 def current_logger() -> logging.Logger:
-    """The logger that is current."""
+    """Return the logger that is current."""
     if _manager is None:
         return logging.getLogger("mmengine")
     found: logging.Logger = _manager.get_current_instance()
@@ -47,8 +52,52 @@ def print_log(msg: Any, logger: logging.Logger | str | None = None, level: int =
         )
 
 
+def log_warning(text: str) -> None:
+    """Log a warning to the current logger."""
+    current_logger().warning(text)
+
+
 def _named(name: str) -> logging.Logger:
     if _manager is None:
         return logging.getLogger(name)
     found: logging.Logger = _manager.get_instance(name)
     return found
+
+
+# -- mmcv 1.x ----------------------------------------------------------------------------------------------------------
+
+
+def get_logger(
+    name: str, log_file: Any = None, log_level: int | str = logging.INFO, file_mode: str = "w"
+) -> logging.Logger:
+    """Return the logger called ``name``. A child of a known one (``mmcls.x`` of ``mmcls``) shares its handlers."""
+    logger = logging.getLogger(name)
+    if name in logger_initialized or any(name.startswith(known) for known in logger_initialized):
+        return logger
+    for handler in logger.root.handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.setLevel(logging.ERROR)
+    own = rank()
+    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    if own == 0 and log_file is not None:
+        handlers.append(logging.FileHandler(log_file, file_mode))
+    for handler in handlers:
+        handler.setFormatter(logging.Formatter(FORMAT))
+        handler.setLevel(log_level)
+        logger.addHandler(handler)
+    logger.setLevel(log_level if own == 0 else logging.ERROR)
+    logger_initialized[name] = True
+    return logger
+
+
+def print_log_v1(msg: Any, logger: logging.Logger | str | None = None, level: int = logging.INFO) -> None:
+    """Log ``msg`` as mmcv 1.x does: the logger of a name is made when there is none."""
+    print_log(msg, get_logger(logger) if isinstance(logger, str) and logger != "silent" else logger, level)
+
+
+def rank() -> int:
+    """Return the rank of the running process group; a process group can only exist when torch has been imported."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(torch.distributed.get_rank())
+    return int(os.environ.get("RANK", "0") or 0)

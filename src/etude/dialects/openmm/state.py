@@ -62,12 +62,12 @@ def _load(module: Any, state: Any, metadata: Any, prefix: str, found: Mismatch) 
 
 
 def get_state_dict(module: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-    """The state dict of ``module`` as torch makes it, with wrappers at any level left out."""
+    """Return the state dict of ``module`` as torch makes it, with wrappers at any level left out."""
     return _state_dict(module, destination, prefix, keep_vars, _save)
 
 
 def get_state_dict_v1(module: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-    """The same as mmcv 1.x makes it: also with buffers that torch would not save."""
+    """Return the same as mmcv 1.x makes it: also with buffers that torch would not save."""
     return _state_dict(module, destination, prefix, keep_vars, _save_v1)
 
 
@@ -103,7 +103,7 @@ def _save_v1(module: Any, destination: Any, prefix: str, keep_vars: bool) -> Non
 
 
 def weights_to_cpu(state_dict: Any) -> Any:
-    """The same state dict with its tensors on the CPU."""
+    """Return the same state dict with its tensors on the CPU."""
     moved: Any = OrderedDict(
         (key, value.cpu() if isinstance(value, torch.Tensor) else value) for key, value in state_dict.items()
     )

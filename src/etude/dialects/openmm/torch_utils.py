@@ -38,6 +38,22 @@ def has_batch_norm(model: nn.Module) -> bool:
     return any(isinstance(part, _BatchNorm) for part in model.modules())
 
 
+def parameters_behind(loss: torch.Tensor) -> set[int]:
+    """Return the ids of the parameters that ``loss`` was computed from."""
+    found: set[int] = set()
+    seen: set[Any] = set()
+    waiting: list[Any] = [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.add(id(node.variable))
+        waiting.extend(parent for parent, _ in node.next_functions)
+    return found
+
+
 def is_jit_tracing() -> bool:
     tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
     return bool(tracing())
@@ -57,7 +73,7 @@ def mmcv_full_available() -> bool:
 
 
 def load_url(url: str, *args: Any, map_location: Any = None, **kwargs: Any) -> Any:
-    """A checkpoint behind an address, read as data."""
+    """Return a checkpoint behind an address, read as data."""
     from etude.dialects.openmm.live.loader import load_from_http
 
     return load_from_http(url, map_location)
@@ -119,7 +135,7 @@ def tensor2imgs(
     std: Sequence[float] | None = None,
     to_bgr: bool = True,
 ) -> list[np.ndarray]:
-    """The images of a batch (N, C, H, W) as arrays (H, W, C), with what was normalised turned back."""
+    """Return the images of a batch (N, C, H, W) as arrays (H, W, C), with what was normalised turned back."""
     assert torch.is_tensor(tensor) and tensor.ndim == 4, "a batch of images has four dimensions"
     channels = tensor.size(1)
     assert channels in (1, 3), f"an image has 1 or 3 channels, not {channels}"

@@ -24,17 +24,17 @@ import torch
 
 from etude.config.files import display
 from etude.core.run import Run
+from etude.data.torch_loader.epoch_seeds import end_workers
+from etude.data.torch_loader.passes import workers_of
 from etude.dialects.mmcv1.live import checks
 from etude.dialects.mmcv1.live.hooks.evaluation import EvalHook
 from etude.dialects.mmcv1.live.runner import runners
-from etude.dialects.mmcv1.live.runner.exact_resume import workers_of
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin
 from etude.dialects.mmcv1.live.utils import environment
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info, init_dist
-from etude.dialects.mmcv1.live.workers import end_workers
 from etude.dialects.mmcv1.projects import Project, project_of
 from etude.dialects.openmm.config.config_v1 import Config
-from etude.dialects.openmm.logging_v1 import FORMAT
+from etude.dialects.openmm.logging import FORMAT
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
 from etude.dialects.openmm.utils.misc import import_modules_from_strings
 from etude.errors import ConfigError, DataError, EtudeError, Finding, NoCheckpoint, ResumeError, UserCodeError
@@ -52,7 +52,7 @@ _LAUNCHED = {
 
 
 def build(plan: Plan, options: Options) -> Run:
-    """The runner with its hooks, model, data and optimizer, as a run; nothing is written and nothing trained yet."""
+    """Build the runner with its hooks, model, data and optimizer. Nothing is written or trained yet."""
     cfg = _config(plan, options)
     _require_files(cfg, plan)
     project = _project(cfg, plan)
@@ -90,7 +90,7 @@ def _require_files(cfg: Any, plan: Plan) -> None:
 
 
 def _as_run(wired: Wired, plan: Plan, cfg: Any, log: LogFile) -> Run:
-    """The runner's engine; its loop is the runner's ``run``."""
+    """Return the runner's engine; its loop is the runner's ``run``."""
     runner, signals = wired.runner, Signals()
     run: Run = runner.engine
     run.plan, run.folder = plan, Path(runner.work_dir)
@@ -187,7 +187,7 @@ def _wired(
 
 
 def _refuse_empty(dataset: Any, plan: Plan) -> None:
-    """A run without samples would end at once, in good order and with nothing learnt."""
+    """Refuse an empty dataset: the run would end at once, without an error and without having learnt anything."""
     with suppress(TypeError):  # a stream has no length
         if len(dataset) == 0:
             at = plan.data["train"].at if "train" in plan.data else None
@@ -195,7 +195,7 @@ def _refuse_empty(dataset: Any, plan: Plan) -> None:
 
 
 def _config(plan: Plan, options: Options) -> Any:
-    """The config with what the command line said."""
+    """Return the config with what the command line said."""
     cfg = Config(copy.deepcopy(dict(plan.source)), filename=plan.files[0] if plan.files else None)
     extras = options.extras
     name = Path(plan.files[0]).stem if plan.files else plan.name
@@ -245,7 +245,7 @@ def _join_group(cfg: Any, extras: Mapping[str, Any]) -> bool:
 
 
 def _require_launched(launcher: str) -> None:
-    """A launcher has set what the processes of a run know each other by."""
+    """Check that a launcher has set the variables by which the processes find each other."""
     variable, started = _LAUNCHED.get(launcher, ("", ""))
     if variable and variable not in os.environ:
         raise ConfigError(
@@ -255,7 +255,7 @@ def _require_launched(launcher: str) -> None:
 
 
 def _dump(cfg: Any, plan: Plan) -> None:
-    """The whole config in one file of the run's folder, as the train scripts leave it."""
+    """Write the whole config to one file of the run's folder, as the train scripts do."""
     if get_dist_info()[0] == 0 and plan.files:
         environment.public(cfg).dump(os.path.join(cfg["work_dir"], os.path.basename(plan.files[0])))
 
@@ -347,7 +347,7 @@ class LogFile:
             self._memory.flush()
 
     def note_end(self, error: Exception, text: str) -> None:
-        """The error that ends the run, with its traceback, in the file alone: the console gets it from elsewhere."""
+        """Write the error that ends the run, with its traceback, to the file; the command prints it to the console."""
         exc_info = (type(error), error, error.__traceback__)
         self._memory.handle(logging.LogRecord(self.logger.name, logging.ERROR, "", 0, text, None, exc_info))
 
@@ -378,7 +378,7 @@ def _placed(plan: Plan, what: str, at: str = "") -> Iterator[None]:
 
 
 def _as_mistake(error: Exception, plan: Plan, what: str, at: str) -> EtudeError:
-    """The user's code, if it raised; else what the parts refuse is a mistake of the config."""
+    """Return the user's code, if it raised; else what the parts refuse is a mistake of the config."""
     place = at or (display(plan.files[0]) if plan.files else "")
     raised = checks.raised_by_user(error)
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
@@ -390,7 +390,7 @@ def _as_mistake(error: Exception, plan: Plan, what: str, at: str) -> EtudeError:
 
 
 def _place_in(plan: Plan, message: str) -> str:
-    """The place of the component whose name a message begins with, as registries let it: ``SGD: …``."""
+    """Return the place of the component whose name a message begins with, as registries let it: ``SGD: …``."""
     name = re.match(r"\w+", message)
     specs = [optimizer.spec for optimizer in plan.optimizers.values()] + [hook.spec for hook in plan.hooks]
     specs += [loader.dataset for loader in plan.data.values()] + [plan.model]
@@ -399,7 +399,7 @@ def _place_in(plan: Plan, message: str) -> str:
 
 
 def _deep_place(plan: Plan, name: str) -> str:
-    """The line of the argument that has a part called ``name`` somewhere in it."""
+    """Return the line of the argument that has a part called ``name`` somewhere in it."""
     specs = [plan.model, *(loader.dataset for loader in plan.data.values())]
     places = (spec.place(key) for spec in specs for key, value in spec.args.items() if _has_part(value, name))
     return next((str(place) for place in places if place.file), "")

@@ -43,7 +43,7 @@ def build_optimizer_constructor(cfg: dict[str, Any]) -> Any:
 
 
 def build_optimizer(model: nn.Module, cfg: Mapping[str, Any]) -> Any:
-    """The optimizer (or dict of optimizers) that ``cfg`` asks for; its ``constructor`` decides how."""
+    """Return the optimizer (or dict of optimizers) that ``cfg`` asks for; its ``constructor`` decides how."""
     settings: dict[str, Any] = copy.deepcopy(dict(cfg))
     constructor = settings.pop("constructor", "DefaultOptimizerConstructor")
     paramwise = settings.pop("paramwise_cfg", None)

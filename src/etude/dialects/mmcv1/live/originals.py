@@ -44,7 +44,7 @@ class Scripts:
         return {"env_info": info, "seed": cfg["seed"], f"{self.name}_version": self.version, "config": text}
 
     def datasets(self, cfg: Any) -> list[Any]:
-        """For training, and for a validation entry of the workflow the val split with the training pipeline."""
+        """Build the training data and, for a validation in the workflow, the val split with the training pipeline."""
         train, found = cfg["data"]["train"], [self.build_dataset(cfg["data"]["train"])]
         if len(cfg.get("workflow") or [None]) == 2:
             val = copy.deepcopy(cfg["data"]["val"])

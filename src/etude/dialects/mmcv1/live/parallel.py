@@ -62,7 +62,7 @@ class DataContainer:
 
 
 def collate(batch: Sequence[Any], samples_per_gpu: int = 1) -> Any:
-    """A batch of samples as one; a :class:`DataContainer` becomes one with a list per device inside."""
+    """Return a batch of samples as one; a :class:`DataContainer` becomes one with a list per device inside."""
     if not isinstance(batch, Sequence):
         raise TypeError(f"{type(batch).__name__} is not a sequence of samples")
     first = batch[0]
@@ -144,7 +144,7 @@ _CPU = -1
 
 
 def scatter_pieces(input: Any, devices: list[int], streams: Any = None) -> Any:
-    """A tensor on the first device; of a list, each consecutive part on its own: ``mmcv.parallel._functions``."""
+    """Copy a tensor to the first device, and consecutive parts of a list to one device each."""
     if isinstance(input, list):
         chunk = (len(input) - 1) // len(devices) + 1
         return [scatter_pieces(item, [devices[number // chunk]]) for number, item in enumerate(input)]
@@ -155,7 +155,7 @@ def scatter_pieces(input: Any, devices: list[int], streams: Any = None) -> Any:
 
 
 def get_input_device(input: Any) -> int:
-    """The number of the CUDA device that something lies on, or -1."""
+    """Return the number of the CUDA device that something lies on, or -1."""
     if isinstance(input, list):
         return next((device for device in map(get_input_device, input) if device != _CPU), _CPU)
     if isinstance(input, Tensor):
@@ -250,7 +250,7 @@ def is_module_wrapper(module: nn.Module) -> bool:
 
 
 def unwrap(model: nn.Module) -> Any:
-    """The model proper."""
+    """Return the model proper."""
     return model.module if is_module_wrapper(model) else model
 
 

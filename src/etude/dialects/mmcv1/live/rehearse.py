@@ -102,7 +102,7 @@ class _Stage:
         return lambda _: act(self.runner)
 
     def _call_hook(self, name: str) -> None:
-        """A stage, or a generic method, of every hook: for runners that call it by themselves."""
+        """Call a stage, or a generic method, of every hook, for runners that do so themselves."""
         run = self.record.run
         run.stage = "after_step" if name == "after_train_iter" else ""
         for hook in list(self.runner.hooks):
@@ -157,7 +157,7 @@ class _Stage:
         return update
 
     def _saving(self, act: Callable[[Any], Any], hook: CheckpointHook) -> Callable[[Any], None]:
-        """The hook saves and prunes by its own rules, empty files in a folder that is thrown away."""
+        """Return the hook saves and prunes by its own rules, empty files in a folder that is thrown away."""
 
         def save(runner: Any) -> None:
             before = set(os.listdir(self.folder)) if hook.max_keep_ckpts > 0 else set()

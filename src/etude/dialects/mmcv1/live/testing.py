@@ -13,7 +13,7 @@ from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 
 @torch.no_grad()
 def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> list[Any]:
-    """The results of every batch; the model is left in eval mode, as mmcv does."""
+    """Return the results of every batch; the model is left in eval mode, as mmcv does."""
     model.eval()
     results: list[Any] = []
     for batch in data_loader:
@@ -24,7 +24,7 @@ def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> list[Any]:
 def multi_gpu_test(
     model: torch.nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
 ) -> list[Any] | None:
-    """Each rank tests its share; the first gets all results, in the order of the data set, the others None."""
+    """Test this rank's share. The first rank returns all results in the order of the data set, the others None."""
     part = single_gpu_test(model, data_loader)
     return collect_results(part, len(data_loader.dataset))
 

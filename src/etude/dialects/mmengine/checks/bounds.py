@@ -87,7 +87,7 @@ def _bounds_of(name: str, given: Given) -> Iterator[tuple[str, Bound]]:
 
 
 def _dynamic_intervals(low: Lowering) -> None:
-    """The loop takes tuples and nothing else."""
+    """Check ``dynamic_intervals``: the loop takes tuples and nothing else."""
     path = ("train_cfg", "dynamic_intervals")
     given = low.tree.get(*path)
     if given is None or low.has_error(path):
@@ -101,7 +101,7 @@ def _dynamic_intervals(low: Lowering) -> None:
 
 
 def _weights(low: Lowering) -> None:
-    """A file to begin with that is not there; what has a scheme lies elsewhere."""
+    """Warn about a missing ``load_from`` file; an address with a scheme is not looked up."""
     file = low.tree.get("load_from")
     if is_missing(file):
         low.warning(low.place("load_from"), f"load_from: there is no file {file!r}", near_checkpoint(file))

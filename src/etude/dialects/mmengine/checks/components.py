@@ -155,7 +155,7 @@ class Components:
             self._required(path, value, signature, str(name), tables)
 
     def _nameless(self, path: Path, value: Mapping[Any, Any], table: str) -> None:
-        """A dict for a registry that does not say what it is. A misspelt `type` is reported as such."""
+        """Report a dict without a `type` where a registry needs one. A misspelt `type` is reported elsewhere."""
         by_constructor = table == "OPTIMIZERS" and "constructor" in (self.low.tree.get("optim_wrapper") or {})
         if table not in _TYPED or path[-1] == "data_preprocessor" or by_constructor or "metrics" in value:
             return
@@ -173,20 +173,20 @@ class Components:
             self.low.error(self.low.place(*path), text, f"it replaces a dict with type={lost!r}" if lost else "")
 
     def _part(self, path: Path, name: str) -> None:
-        """A part that models usually build by its name, and that nothing is called by."""
+        """Warn about a part of a model whose name nothing registers."""
         known = name.rpartition(".")[2] in (*self._names_of("MODELS"), *self.words.names) or self.target(name)
         if self._knows_all("MODELS") and not known and not nearest(name, self._names_of("MODELS")):
             text = f"{dotted(path)}: nothing that this config imports is called {name!r}"
             self.low.warning(self.low.place(*path), text, self._where_it_would_be(("MODELS",)))
 
     def _lost(self, path: Path) -> str:
-        """The type that an earlier file gave, where a later dict took its place instead of being merged."""
+        """Return the type that an earlier file gave, where a later dict took its place instead of being merged."""
         before = [value for _, value in self.low.tree.history.get(path, ()) if isinstance(value, Mapping)]
         names = [value["type"] for value in before if isinstance(value.get("type"), str)]
         return str(names[-1]) if names else ""
 
     def _name(self, path: Path, name: Any, tables: tuple[str, ...], also: Iterable[str] = ()) -> None:
-        """A name that nothing is called by, where all names can be known; and a dotted one that leads nowhere."""
+        """Report a name that nothing registers, if all names are known, and a dotted one that leads nowhere."""
         if not isinstance(name, str) or self.low.has_error(path):
             return
         module, _, attribute = name.rpartition(".")
@@ -245,7 +245,7 @@ class Components:
         return f"known: {', '.join(sorted(entry for table in tables for entry in self._names_of(table)))}"
 
     def _is_imported(self, module: str, attribute: str) -> bool:
-        """The name comes from an import of the config, which is reported at its own line."""
+        """Return whether the config imports the name: then the mistake is reported at that line."""
         return any(
             entry.module == module and entry.name in (attribute, "") for entry in imported_by(self.low.tree.files)
         )
@@ -297,7 +297,7 @@ class Components:
                 tell(self.low.place(*path), f"{_bare(name)} needs the parameter {parameter.key!r}")
 
     def _is_completed(self, path: Path) -> bool:
-        """Nothing inside a part of a package that is not read is compared with what its owner may add."""
+        """Return whether the owner of a part is unknown, so that it may add arguments."""
         owner = self.low.tree.get(*path[:-1])
         return not (isinstance(owner, Mapping) and self.target(owner.get("type"), _role(path[:-1]) or ()))
 

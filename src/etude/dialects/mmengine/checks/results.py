@@ -17,7 +17,7 @@ _TABLES = ("METRICS",)
 
 
 def report_results(components: Components) -> None:
-    """A best checkpoint, a patience or a plateau by a result that no metric gives."""
+    """Report a best checkpoint, a patience or a plateau that waits for a result which no metric gives."""
     low = components.low
     known, certain = _names(components)
     if not certain or not known or _is_own_validation(low):
@@ -30,14 +30,14 @@ def report_results(components: Components) -> None:
 
 
 def _is_own_validation(low: Lowering) -> bool:
-    """A loop or a user-defined runner may give what it likes."""
+    """Return whether a user-defined loop or runner validates: it may give any results."""
     loop = low.tree.get("val_cfg", "type", default="ValLoop")
     runner = low.tree.get("runner_type") or "Runner"
     return str(loop).rpartition(".")[2] != "ValLoop" or runner not in ("Runner", "FlexibleRunner")
 
 
 def first_result(low: Lowering, tables: Mapping[str, Mapping[str, str]], words: Words) -> str:
-    """The name of the first result that a validation will give; empty where the sources do not say."""
+    """Return the name of the first result that a validation will give; empty where the sources do not say."""
     given = low.tree.get("val_evaluator")
     metric = given[0] if isinstance(given, list | tuple) and given else given
     found = _names_of(Components(low, words, tables), metric) if isinstance(metric, Mapping) else None
@@ -60,7 +60,7 @@ def _wanted(path: Path, value: Any) -> Iterator[tuple[Path, str]]:
 
 
 def _names(components: Components) -> tuple[set[str], bool]:
-    """The names of the results, and whether these are all; a model may add losses of its own."""
+    """Return the names of the results, and whether these are all; a model may add losses of its own."""
     low = components.low
     given = low.tree.get("val_evaluator")
     listed = given if isinstance(given, list | tuple) else [given]
@@ -91,7 +91,7 @@ def _names_of(components: Components, metric: Mapping[Any, Any]) -> list[str] | 
 
 
 def _default_prefix(node: ast.ClassDef) -> str | None:
-    """The class's own, ``""`` where it has none; None where it is made up when the program runs."""
+    """Return the class's own, ``""`` where it has none; None where it is made up when the program runs."""
     for item in ast.walk(node):
         names = [ast.unparse(target) for target in item.targets] if isinstance(item, ast.Assign) else []
         if isinstance(item, ast.AnnAssign):
@@ -111,7 +111,7 @@ def _is_none(value: Any) -> bool:
 
 
 def _keys(function: ast.FunctionDef) -> list[str] | None:
-    """The keys of the dicts that a method returns, where each is written out."""
+    """Return the keys of the dicts that a method returns, where each is written out."""
     keys: list[str] = []
     returns = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
     for node in returns:

@@ -72,7 +72,7 @@ def _statistics(low: Lowering) -> None:
 
 
 def _late_window(low: Lowering, path: Path, given: Mapping[Any, Any]) -> None:
-    """A scheduler that begins when the run is over."""
+    """Report a scheduler that begins when the run is over."""
     by_epoch, begin = bool(given.get("by_epoch", True)), given.get("begin", 0)
     length = low.tree.get("train_cfg", "max_epochs" if by_epoch else "max_iters")
     if isinstance(begin, int) and isinstance(length, int) and begin >= length > 0:
@@ -85,7 +85,7 @@ def _late_window(low: Lowering, path: Path, given: Mapping[Any, Any]) -> None:
 
 
 def _direction(low: Lowering, path: Path, given: Mapping[Any, Any]) -> None:
-    """A result by whose name nobody can say which way is better."""
+    """Report a result whose name does not say whether more or less is better."""
     kind = str(given.get("type", "CheckpointHook" if path == ("default_hooks", "checkpoint") else "")).rpartition(".")[
         2
     ]

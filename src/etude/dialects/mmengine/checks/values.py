@@ -87,7 +87,7 @@ def report_values(low: Lowering) -> None:
 
 
 def _two_ways_of_bases(low: Lowering) -> None:
-    """A file that reads its bases by import gets nothing of those that it lists, too."""
+    """Report a file that imports its bases and lists others: those are ignored."""
     for file, text in low.tree.files.items():
         listed = re.search(r"^_base_\s*=", text, re.MULTILINE)
         if listed and file.endswith(".py") and re.search(r"^with read_base\(\):", text, re.MULTILINE):
@@ -122,7 +122,7 @@ def _former(low: Lowering) -> None:
 
 
 def _together(low: Lowering, keys: Sequence[str]) -> None:
-    """All or none. A key that is there under a misspelt name is reported by that name alone."""
+    """Report keys that need each other. If one of them is only misspelt, report that."""
     missing = [key for key in keys if low.tree.get(key) is None]
     if not missing or len(missing) == len(keys):
         return
@@ -201,7 +201,7 @@ def _one_of(low: Lowering, path: Path, words: Sequence[str]) -> None:
 
 
 def _no_slip_of(low: Lowering, path: Path, words: Iterable[str]) -> None:
-    """A free word that is one slip away from a usual one."""
+    """Report a word that is probably a misspelt usual one."""
     value = low.tree.get(*path)
     near = nearest(value, [known for known in words if is_slip(value, known)]) if isinstance(value, str) else None
     if near and value not in words:

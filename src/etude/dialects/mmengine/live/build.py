@@ -32,7 +32,7 @@ _TORCHRUN = "torchrun --nproc-per-node 2 -m etude train CONFIG --launcher pytorc
 
 
 def build(plan: Plan, options: Options) -> Run:
-    """The runner that the config describes, with the command line's wishes; its ``loop`` trains."""
+    """Return the runner that the config describes, with the command line's wishes; its ``loop`` trains."""
     imports.install()
     _require_there(options.resume)
     file = plan.files[0] if plan.files else None
@@ -47,7 +47,7 @@ def build(plan: Plan, options: Options) -> Run:
 
 
 def _require_there(resume: str | None) -> None:
-    """A checkpoint that is not there, reported before anything is built."""
+    """Report a missing checkpoint before anything is built."""
     if resume not in (None, "", "auto") and is_missing(resume):
         hint = near_checkpoint(str(resume))
         raise ResumeError(f"{resume} can not be found{f'; {hint}' if hint else ''}")
@@ -62,7 +62,7 @@ def _import_user_modules(plan: Plan, file: str | None) -> None:
 
 
 def _as_run(runner: Any, plan: Plan, *, grace: float) -> Run:
-    """The runner's run, with what the command line promises around it: signals and a time limit."""
+    """Return the runner's run, with what the command line promises around it: signals and a time limit."""
     run: Run = runner.core_run
     run.plan, run.folder = plan, Path(runner.work_dir)
     run.world = World(rank=runner.rank, size=runner.world_size, local_rank=int(os.environ.get("LOCAL_RANK", 0)))
@@ -174,7 +174,7 @@ def _shorten(cfg: Any, plan: Plan, extras: Mapping[str, Any]) -> None:
 
 
 def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mapping[str, Any]:
-    """The metrics on the test data, or on what validation would see in its place: no hook then keeps a best file."""
+    """Return the metrics on the test data, or on the validation data in its place: no hook saves a best file."""
     source = dict(plan.source)
     if split == "val":
         fp16 = bool((source.get("val_cfg") or {}).get("fp16", False))

@@ -43,7 +43,7 @@ def is_npu_support_full_precision() -> bool:
 
 
 def get_max_cuda_memory(device: torch.device | None = None) -> int:
-    """The peak of the memory in MB since the last call."""
+    """Return the peak of the memory in MB since the last call."""
     peak = int(torch.cuda.max_memory_allocated(device)) // (1024 * 1024)
     torch.cuda.reset_peak_memory_stats(device)
     return peak
@@ -83,7 +83,7 @@ def autocast(
 
 
 def default_device() -> str:
-    """The kind of device that models are moved to on this machine."""
+    """Return the kind of device that models are moved to on this machine."""
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"

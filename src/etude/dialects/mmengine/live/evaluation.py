@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.data.collate import is_element
 from etude.dialects.mmengine.live.dist.collectives import broadcast_object_list, collect_results
 from etude.dialects.mmengine.live.dist.utils import is_main_process
-from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.logging import log_warning, print_log
 from etude.dialects.openmm.registries.root import EVALUATOR, METRICS
 
 
@@ -45,7 +44,7 @@ class Evaluator:
             metric.process(data_batch, samples)
 
     def evaluate(self, size: int) -> dict[str, Any]:
-        """The metrics of all of them; a name that two of them use is refused."""
+        """Return the metrics of all of them; a name that two of them use is refused."""
         united: dict[str, Any] = {}
         for metric in self.metrics:
             found = metric.evaluate(size)
@@ -61,7 +60,7 @@ class Evaluator:
     def offline_evaluate(
         self, data_samples: Sequence[Any], data: Sequence[Any] | None = None, chunk_size: int = 1
     ) -> dict[str, Any]:
-        """The metrics of predictions that were made before."""
+        """Return the metrics of predictions that were made before."""
         if data is not None:
             assert len(data_samples) == len(data), (
                 f"data_samples and data should have the same length, but got {len(data_samples)} and {len(data)}"
@@ -73,7 +72,7 @@ class Evaluator:
 
 
 def get_metric_value(indicator: str, metrics: dict[str, Any]) -> Any:
-    """The metric called ``indicator``: its whole name, or the part behind the prefix if only one has that."""
+    """Return the metric called ``indicator``: its whole name, or the part behind the prefix if only one has that."""
     if "/" in indicator:
         if indicator not in metrics:
             raise ValueError(f'The indicator "{indicator}" can not match any metric in {list(metrics)}')
@@ -106,7 +105,7 @@ class BaseMetric(metaclass=ABCMeta):
         self.results: list[Any] = []
         self.prefix = prefix or self.default_prefix
         if self.prefix is None:
-            print_log(f"The prefix is not set in metric class {type(self).__name__}.", "current", logging.WARNING)
+            log_warning(f"The prefix is not set in metric class {type(self).__name__}.")
 
     @property
     def dataset_meta(self) -> dict[str, Any] | None:
@@ -123,16 +122,14 @@ class BaseMetric(metaclass=ABCMeta):
 
     @abstractmethod
     def compute_metrics(self, results: list[Any]) -> dict[str, Any]:
-        """Names and values from the results of the whole dataset."""
+        """Return names and values from the results of the whole dataset."""
 
     def evaluate(self, size: int) -> dict[str, Any]:
-        """The metrics of a dataset of ``size`` samples; the sampler's padding is cut off."""
+        """Return the metrics of a dataset of ``size`` samples; the sampler's padding is cut off."""
         if not self.results:
-            print_log(
+            log_warning(
                 f"{type(self).__name__} got empty `self.results`. Please ensure that the processed results are "
-                "properly added into `self.results` in `process` method.",
-                "current",
-                logging.WARNING,
+                "properly added into `self.results` in `process` method."
             )
         results = collect_results(self.results, size, self.collect_device, tmpdir=self.collect_dir)
         metrics: list[Any] = [None]

@@ -64,7 +64,7 @@ def has_one_order(loader: Any) -> bool:
 
 
 def hooks_of(runner: Any) -> dict[str, Any]:
-    """The states of those hooks that have one."""
+    """Return the states of those hooks that have one."""
     return {name: hook.state_dict() for name, hook in _stateful(runner.hooks)}
 
 
@@ -76,7 +76,7 @@ def take_hooks(runner: Any, states: Mapping[str, Any]) -> None:
 
 
 def groups_of(optim_wrapper: Any) -> dict[str, Any]:
-    """The options of all parameter groups, the virtual one too: what a plateau scheduler changes in a validation."""
+    """Return the options of all parameter groups, the virtual one too: a plateau scheduler changes them."""
     return {name: [_options(group) for group in wrapper.param_groups] for name, wrapper in named(optim_wrapper)}
 
 
@@ -106,7 +106,7 @@ def _own_buffers(runner: Any) -> dict[str, Any]:
 
 
 def named(wrapper: Any) -> list[tuple[str, Any]]:
-    """The wrappers of several optimizers by name; a single one has none."""
+    """Return the wrappers of several optimizers by name; a single one has none."""
     return list(wrapper.items()) if hasattr(wrapper, "items") else [("", wrapper)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import logging
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 from operator import attrgetter
@@ -14,9 +13,11 @@ import torch
 from etude.core.loop import evaluate, train_step
 from etude.core.run import Run
 from etude.data.resume import Snapshot
+from etude.data.torch_loader.passes import Passes, seed_for_workers
 from etude.dialects.mmengine.live.device import autocast
 from etude.dialects.mmengine.live.logging.logger import print_log
-from etude.dialects.mmengine.live.passes import Passes, ValLosses, _InfiniteDataloaderIterator, seed_for_workers
+from etude.dialects.mmengine.live.passes import ValLosses, _InfiniteDataloaderIterator
+from etude.dialects.openmm.logging import log_warning
 from etude.errors import Stopped
 
 
@@ -64,16 +65,12 @@ class _TrainLoop(BaseLoop):
         self.val_begin, self.val_interval = val_begin, val_interval
         self.stop_training = False
         #: Where in the data the loop is.
-        self.passes = Passes(self)
+        self.passes = Passes(lambda: self.dataloader, lambda: self.core.step, _warn)
         dataset: Any = getattr(self.dataloader, "dataset", None)
         if hasattr(dataset, "metainfo"):
             runner.visualizer.dataset_meta = dataset.metainfo
         else:
-            print_log(
-                f"{type(dataset).__name__} has no metainfo: the visualizer will know no classes",
-                logger="current",
-                level=logging.WARNING,
-            )
+            log_warning(f"{type(dataset).__name__} has no metainfo: the visualizer will know no classes")
         self.dynamic_milestones, self.dynamic_intervals = calc_dynamic_intervals(val_interval, dynamic_intervals)
 
     @property
@@ -104,7 +101,7 @@ class _TrainLoop(BaseLoop):
         return self.stop_training or self.core.stopping is not None
 
     def _step(self, batch_idx: int, data_batch: Any) -> None:
-        """One batch through the engine: hooks, ``train_step`` of the model, hooks, counters."""
+        """Give one batch to the engine: hooks, ``train_step`` of the model, hooks, counters."""
         run = self.core
         run.step_in_epoch = batch_idx
         train_step(run, data_batch)
@@ -143,7 +140,7 @@ class _TrainLoop(BaseLoop):
         self.validated = begun
 
     def _validate_if_due(self, count: int, last: int) -> None:
-        """The validation behind epoch or iteration ``count``; one that a signal leaves no time for is owed."""
+        """Validate after epoch or iteration ``count`` if that is due; note it as owed if a signal leaves no time."""
         self._decide_current_val_interval()
         if not self._validation_is_due(count, last):
             return
@@ -153,13 +150,13 @@ class _TrainLoop(BaseLoop):
             self._validate()
 
     def _validate_if_owed(self, count: int, last: int) -> None:
-        """The validation that the run which is resumed did not come to."""
+        """Do the validation that the resumed run did not come to."""
         if self.runner.owed_validation:
             self.runner.owed_validation = False
             self._validate_if_due(count, last)
 
     def _tell_if_over(self, count: int, last: int) -> None:
-        """A resumed run that has nothing left to do says so."""
+        """Log that a resumed run has nothing left to do."""
         if count >= last > 0:
             unit = "epochs" if isinstance(self, EpochBasedTrainLoop) else "iters"
             text = f"nothing is left to train: {count} of {last} {unit} are done; train_cfg.max_{unit} can be raised"
@@ -210,7 +207,7 @@ class EpochBasedTrainLoop(_TrainLoop):
         return self.runner.model
 
     def run_epoch(self) -> None:
-        """One epoch; after a resume in the middle of one, the rest of it."""
+        """Train for one epoch, or for the rest of the one that is resumed."""
         run, begin = self.core, self._batches_done()
         run.hooks.before_epoch(run)
         self.runner.model.train()
@@ -293,16 +290,12 @@ class _EvaluationLoop(BaseLoop):
             self.evaluator.dataset_meta = dataset.metainfo
             runner.visualizer.dataset_meta = dataset.metainfo
         else:
-            print_log(
-                f"{type(dataset).__name__} has no metainfo: evaluator and visualizer will know no classes",
-                logger="current",
-                level=logging.WARNING,
-            )
+            log_warning(f"{type(dataset).__name__} has no metainfo: evaluator and visualizer will know no classes")
         self.fp16 = fp16
         self._losses = ValLosses(self.mode)
 
     def run(self) -> dict[str, float]:
-        """All batches, then the evaluator; returns the metrics."""
+        """Go through all batches, then return the metrics of the evaluator."""
         runner, mode = self.runner, self.mode
         runner.call_hook(f"before_{mode}")
         runner.call_hook(f"before_{mode}_epoch")
@@ -334,7 +327,7 @@ class _EvaluationLoop(BaseLoop):
 
     @torch.no_grad()
     def run_iter(self, idx: int, data_batch: Sequence[dict[str, Any]]) -> None:
-        """One batch through ``val_step`` or ``test_step`` and into the evaluator."""
+        """Give one batch to ``val_step`` or ``test_step``, and the result to the evaluator."""
         call, mode = self.runner.call_hook, self.mode
         call(f"before_{mode}_iter", batch_idx=idx, data_batch=data_batch)
         with autocast(enabled=self.fp16):
@@ -355,6 +348,10 @@ class TestLoop(_EvaluationLoop):
 
     mode = "test"
     __test__ = False
+
+
+def _warn(text: str) -> None:
+    log_warning(text)
 
 
 def calc_dynamic_intervals(

@@ -19,9 +19,15 @@ from etude.dialects.mmengine.live.model.utils import convert_sync_batchnorm, rev
 from etude.dialects.mmengine.live.model.wrappers import MMDistributedDataParallel
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
-from etude.dialects.mmengine.live.runner.building import multiply_lr, optim_wrapper_of, schedulers_of
+from etude.dialects.mmengine.live.runner.building import (
+    model_of,
+    multiply_lr,
+    optim_wrapper_of,
+    schedulers_by_name,
+    schedulers_of,
+)
 from etude.dialects.mmengine.live.runner.features import compile_method
-from etude.dialects.openmm.registries.root import FUNCTIONS, MODEL_WRAPPERS, MODELS
+from etude.dialects.openmm.registries.root import FUNCTIONS, MODEL_WRAPPERS
 from etude.dialects.openmm.state import is_wrapper
 
 _FORMS = {"full": StateDictType.FULL_STATE_DICT, "local": StateDictType.LOCAL_STATE_DICT}
@@ -53,7 +59,7 @@ class BaseStrategy(metaclass=ABCMeta):
 
     @abstractmethod
     def _wrap_model(self, model: nn.Module) -> nn.Module:
-        """The model on its device, inside whatever unites several processes."""
+        """Return the model on its device, inside whatever unites several processes."""
 
     def prepare(
         self,
@@ -79,16 +85,11 @@ class BaseStrategy(metaclass=ABCMeta):
         return self._prepared_components()
 
     def build_model(self, model: nn.Module | dict[str, Any]) -> nn.Module:
-        """The model that a config describes."""
-        if isinstance(model, nn.Module):
-            return model
-        if isinstance(model, dict):
-            made: nn.Module = MODELS.build(model)
-            return made
-        raise TypeError(f"model should be a nn.Module object or dict, but got {model!r}")
+        """Return the model that a config describes."""
+        return model_of(model)
 
     def build_optim_wrapper(self, optim_wrapper: Any, model: nn.Module) -> OptimWrapper | OptimWrapperDict:
-        """The optim wrapper that a config describes, and how many updates it will see."""
+        """Return the optim wrapper that a config describes, and how many updates it will see."""
         made = optim_wrapper_of(model, optim_wrapper)
         if getattr(made, "_accumulative_counts", 1) > 1 and "max_iters" not in self.dispatch_kwargs:
             raise ValueError('"max_iters" must be specified in dispatch_kwargs: gradients are accumulated')
@@ -98,13 +99,7 @@ class BaseStrategy(metaclass=ABCMeta):
     def build_param_scheduler(self, scheduler: Any, optim_wrapper: Any) -> Any:
         """Schedulers; by name when there are several optimizers."""
         facts = {name: self.dispatch_kwargs.get(name) for name in ("max_epochs", "max_iters", "epoch_length")}
-        if not isinstance(optim_wrapper, OptimWrapperDict):
-            return schedulers_of(scheduler, optim_wrapper, **facts)
-        by_name = isinstance(scheduler, dict) and "type" not in scheduler
-        return {
-            name: schedulers_of(scheduler[name] if by_name else scheduler, wrapper, **facts)
-            for name, wrapper in optim_wrapper.items()
-        }
+        return schedulers_by_name(scheduler, optim_wrapper, lambda one, wrapper: schedulers_of(one, wrapper, **facts))
 
     def _init_model_weights(self, model: nn.Module) -> nn.Module:
         if self.dispatch_kwargs.get("init_weights_for_test_or_val", True) and hasattr(model, "init_weights"):
@@ -208,7 +203,7 @@ class FSDPStrategy(DDPStrategy):
 
 
 def _form(state_dict_cfg: Any) -> StateDictType:
-    """The form of checkpoints that was asked for."""
+    """Return the form of checkpoints that was asked for."""
     if isinstance(state_dict_cfg, str):
         if state_dict_cfg not in _FORMS:
             raise ValueError(f"FSDP only supports `full` and `local` state_dict_type, but got {state_dict_cfg}")
@@ -223,7 +218,7 @@ def _form(state_dict_cfg: Any) -> StateDictType:
 
 
 def _function(given: Any) -> Any:
-    """A function, its name in FUNCTIONS, or ``dict(type=…, **arguments)``."""
+    """Return a function, its name in FUNCTIONS, or ``dict(type=…, **arguments)``."""
     options: dict[str, Any] = {}
     if isinstance(given, dict):
         options = dict(given)

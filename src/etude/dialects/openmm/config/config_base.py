@@ -78,7 +78,7 @@ class ConfigBase:
 
     @classmethod
     def fromstring(cls, cfg_str: str, file_format: str) -> Self:
-        """A config from text of the given format (``.py``, ``.json``, ``.yaml``, ``.yml``, with the dot)."""
+        """Return a config from text of the given format (``.py``, ``.json``, ``.yaml``, ``.yml``, with the dot)."""
         if file_format not in SUFFIXES:
             raise ConfigFileError("Only py/yml/yaml/json type are supported now!", hint=f"not {file_format!r}")
         if file_format != ".py" and "dict(" in cfg_str:
@@ -95,7 +95,7 @@ class ConfigBase:
 
     @classmethod
     def auto_argparser(cls, description: str | None = None) -> tuple[ArgumentParser, Self]:
-        """A parser with an option for every value of the config that the command line names, and that config."""
+        """Return a parser with an option for every value of the config that the command line names, and that config."""
         parser = ArgumentParser(description=description)
         parser.add_argument("config", help="config file path")
         known, _ = parser.parse_known_args()
@@ -211,16 +211,8 @@ class DictActionBase(Action):
 
     @classmethod
     def parse_value(cls, text: str) -> Any:
-        """The value that ``text`` means: numbers, booleans, None, lists, tuples, else the text without blanks."""
+        """Return the value of ``text``: a number, a boolean, None, a list, a tuple, or the text without blanks."""
         return _parsed(text.strip("'\"").replace(" ", ""))
-
-    @staticmethod
-    def _parse_int_float_bool(val: str) -> Any:
-        return _leaf(val)
-
-    @staticmethod
-    def _parse_iterable(val: str) -> Any:
-        return DictActionBase.parse_value(val)
 
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, option_string: Any = None) -> None:
         options = dict(getattr(namespace, self.dest, None) or {}) if self.extends else {}
@@ -243,13 +235,13 @@ def _parsed(text: str) -> Any:
 
 
 def _items(text: str) -> list[Any]:
-    """The values between commas; nothing after the last comma is no value, nothing before one is an empty text."""
+    """Return the values between commas; ``a,`` has one value, ``,a`` begins with an empty text."""
     pieces = list(_split(text))
     return [_parsed(piece) for piece in (pieces if pieces[-1] else pieces[:-1])]
 
 
 def _split(text: str) -> Iterator[str]:
-    """The pieces between commas that stand outside all brackets."""
+    """Yield the pieces between commas that stand outside all brackets."""
     if text.count("(") != text.count(")") or text.count("[") != text.count("]"):
         raise AssertionError(f"Imbalanced brackets exist in {text}")
     depth, start = 0, 0
@@ -304,7 +296,7 @@ def _is_lost(imports: Any, error: ImportError) -> bool:
 
 
 def add_args(parser: ArgumentParser, values: dict[Any, Any], prefix: str = "--") -> ArgumentParser:
-    """An option for every value: ``--model.depth`` of the value's type, several values for a list."""
+    """Return an option for every value: ``--model.depth`` of the value's type, several values for a list."""
     for key, value in dict.items(values):
         if isinstance(value, str | bool | int | float):
             kind: Any = {"action": "store_true"} if isinstance(value, bool) else {"type": type(value)}

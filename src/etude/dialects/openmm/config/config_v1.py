@@ -36,7 +36,7 @@ class Config(ConfigBase):
         return cls(source.values, cfg_text=source.text, filename=os.fspath(filename))
 
     def __copy__(self) -> Self:
-        """A second ``Config`` of the same values, as mmcv makes it: what one changes the other sees."""
+        """Return a second ``Config`` of the same values, as mmcv makes it: what one changes the other sees."""
         other = self.__class__.__new__(self.__class__)
         other.__setstate__(self.__getstate__())
         return other
@@ -52,7 +52,7 @@ class Config(ConfigBase):
 
     @property
     def pretty_text(self) -> str:
-        """The config as Python source, keys in their order."""
+        """Return the config as Python source, keys in their order."""
         return pretty(self._cfg_dict, sort=False, spread=False)
 
 

@@ -13,9 +13,8 @@ from etude.dialects.openmm.config.merge import merge
 from etude.dialects.openmm.config.pretty import pretty
 from etude.dialects.openmm.reading.lazy_objects import LazyAttr, LazyObject, built, read_base
 from etude.dialects.openmm.reading.lazy_style import ConfigParsingError, is_lazy, read_lazy
-from etude.dialects.openmm.reading.source import Source, filled, parsed, read_text, with_environment, with_placeholders
-from etude.dialects.openmm.reading.source import with_predefined as _with_predefined
-from etude.dialects.openmm.reading.text_style import Style, base_file, read_chain, scoped
+from etude.dialects.openmm.reading.source import Source, read_text
+from etude.dialects.openmm.reading.text_style import Style, read_chain
 
 #: Configs that import ``mmengine`` while they are read get this module: it has the names that they may want.
 __all__ = [
@@ -31,7 +30,7 @@ RESERVED_KEYS = ["filename", "text", "pretty_text", "env_variables"]
 def read_source(
     filename: Any, *, predefined: bool = True, environment: bool = True, lazy_import: bool | None = None
 ) -> Source:
-    """A file of either style with all its bases."""
+    """Return a file of either style with all its bases."""
     path, text = read_text(filename)
     lazy = path.endswith(".py") and (is_lazy(text, path) if lazy_import is None else lazy_import)
     if lazy:
@@ -94,7 +93,7 @@ class Config(ConfigBase):
 
     @property
     def pretty_text(self) -> str:
-        """The config as Python source, keys sorted."""
+        """Return the config as Python source, keys sorted."""
         return pretty(self._plain(), sort=True, spread=True, wrap=self.__dict__["_format_python_code"])
 
     def to_dict(self, keep_imported: bool = False) -> dict[Any, Any]:
@@ -135,7 +134,7 @@ class Config(ConfigBase):
             console.print(text)
         return capture.get()
 
-    # -- pieces of reading, under the names that MMEngine's own code gives them -----------------------------------
+    # -- private names of MMEngine that other packages call all the same -------------------------------------------
 
     @staticmethod
     def _file2dict(
@@ -153,61 +152,11 @@ class Config(ConfigBase):
         return source.values, source.text, source.env
 
     @staticmethod
-    def _dict_to_config_dict(cfg: Any, scope: str | None = None, has_scope: bool = True) -> Any:
-        values = ConfigDict._hook(cfg)
-        return values if scope is None else scoped(values, scope, has_scope)
-
-    @staticmethod
-    def _dict_to_config_dict_lazy(cfg: Any) -> Any:
-        return ConfigDict._hook(cfg)
-
-    @staticmethod
     def _merge_a_into_b(a: dict[Any, Any], b: Any, allow_list_keys: bool = False) -> Any:
         return merge(a, b, list_keys=allow_list_keys)
-
-    @staticmethod
-    def _is_lazy_import(filename: Any) -> bool:
-        path, text = read_text(filename)
-        return path.endswith(".py") and is_lazy(text, path)
-
-    @staticmethod
-    def _validate_py_syntax(filename: Any) -> None:
-        path, text = read_text(filename)
-        parsed(text, path)
-
-    @staticmethod
-    def _get_cfg_path(cfg_path: str, filename: str) -> tuple[str, str | None]:
-        return base_file(cfg_path, filename)
-
-    @staticmethod
-    def _substitute_predefined_vars(filename: Any, temp_config_name: Any) -> None:
-        path, text = read_text(filename)
-        _write(temp_config_name, _with_predefined(text, path))
-
-    @staticmethod
-    def _substitute_env_variables(filename: Any, temp_config_name: Any) -> dict[str, str]:
-        path, text = read_text(filename)
-        substituted, used = with_environment(text, path)
-        _write(temp_config_name, substituted)
-        return used
-
-    @staticmethod
-    def _pre_substitute_base_vars(filename: Any, temp_config_name: Any) -> dict[str, str]:
-        marked, names = with_placeholders(read_text(filename)[1])
-        _write(temp_config_name, marked)
-        return names
-
-    @staticmethod
-    def _substitute_base_vars(cfg: Any, base_var_dict: dict[str, str], base_cfg: dict[Any, Any]) -> Any:
-        return filled(cfg, base_var_dict, base_cfg, "config")
 
 
 class DictAction(DictActionBase):
     """``--cfg-options a.b=1 c=[1,2]``; a second use adds to the first."""
 
     extends = True
-
-
-def _write(filename: Any, text: str) -> None:
-    with open(filename, "w", encoding="utf-8") as file:
-        file.write(text)

@@ -64,7 +64,7 @@ class AttributeDict(dict[Any, Any]):
             raise MissingAttribute(type(self).__name__, name, dict.keys(self)) from None
 
     def raw_items(self) -> Iterable[tuple[Any, Any]]:
-        """The items as they are stored."""
+        """Return the items as they are stored."""
         return dict.items(self)
 
     def update(self, *args: Any, **kwargs: Any) -> None:

@@ -26,7 +26,7 @@ class ConfigDict(AttributeDict):
         return built(super().get(key, default))
 
     def pop(self, key: Any, default: Any = None) -> Any:
-        """The value, taken out; ``default`` (None) when there is none."""
+        """Return the value, taken out; ``default`` (None) when there is none."""
         return built(super().pop(key, default))
 
     def popitem(self) -> tuple[Any, Any]:

@@ -23,7 +23,7 @@ PKG2PROJECT = MODULE2PACKAGE
 
 
 def _get_package_and_cfg_path(cfg_path: str) -> tuple[str, str]:
-    """The package and the file of ``package::folder/file.py``."""
+    """Return the package and the file of ``package::folder/file.py``."""
     if re.match(r"\w*::\w*/\w*", cfg_path) is None:
         raise ValueError(f"{cfg_path!r} should name a package and a file in it, such as mmdet::folder/file.py")
     package, *rest = cfg_path.split("::")
@@ -58,7 +58,7 @@ def _get_cfg_metainfo(package_path: str, cfg_path: str) -> dict[str, Any]:
 
 
 def _get_external_cfg_path(package_path: str, cfg_file: str) -> str:
-    """The file of a config that the model index of a package names."""
+    """Return the file of a config that the model index of a package names."""
     path = os.path.join(package_path, _get_cfg_metainfo(package_path, cfg_file.split(".")[0])["Config"])
     check_file_exist(path)
     return path

@@ -45,7 +45,7 @@ class Node:
 
     @property
     def end(self) -> str:
-        """The closing bracket with the comma that belongs before it."""
+        """Return the closing bracket with the comma that belongs before it."""
         return f", {self.closing}" if self.kind in ("column", "single") else self.closing
 
 

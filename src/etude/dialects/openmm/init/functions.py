@@ -63,17 +63,17 @@ def kaiming_init(
 
 
 def caffe2_xavier_init(module: nn.Module, bias: float = 0) -> None:
-    """The "XavierFill" of Caffe2, which is a uniform Kaiming one."""
+    """Fill as the "XavierFill" of Caffe2 does, which is a uniform Kaiming one."""
     kaiming_init(module, a=1, mode="fan_in", nonlinearity="leaky_relu", bias=bias, distribution="uniform")
 
 
 def bias_init_with_prob(prior_prob: float) -> float:
-    """The bias at which a sigmoid gives ``prior_prob``."""
+    """Return the bias at which a sigmoid gives ``prior_prob``."""
     return -math.log((1 - prior_prob) / prior_prob)
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
-    """A normal distribution cut to [a, b] (absolute bounds), drawn through the inverse of its distribution function."""
+    """Draw from a normal distribution cut to [a, b] (absolute bounds), by the inverse of its distribution function."""
 
     def below(x: float) -> float:
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 
 from etude.dialects.openmm.init import rules
 from etude.dialects.openmm.init.notes import notes_of
-from etude.dialects.openmm.init.rules import PretrainedRule, apply_init_cfg, update_init_info
-from etude.dialects.openmm.logging_v1 import get_logger, logger_initialized, print_log
+from etude.dialects.openmm.init.rules import (
+    InitModule,
+    ModuleDictModule,
+    ModuleListModule,
+    PretrainedRule,
+    SequentialModule,
+    apply_init_cfg,
+    init_child,
+)
+from etude.dialects.openmm.logging import get_logger, logger_initialized
+from etude.dialects.openmm.logging import print_log_v1 as print_log
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 
 
-class BaseModule(nn.Module):
+class BaseModule(InitModule):
     """``init_weights()`` applies ``init_cfg``, then the children's. A ``Pretrained`` rule alone leaves them out."""
-
-    def __init__(self, init_cfg: Any = None) -> None:
-        super().__init__()
-        self._is_init = False
-        self.init_cfg = copy.deepcopy(init_cfg)
-
-    @property
-    def is_init(self) -> bool:
-        return self._is_init
 
     def init_weights(self) -> None:
         logger = get_logger(next(iter(logger_initialized), "mmcv"))
@@ -42,41 +40,21 @@ class BaseModule(nn.Module):
                 if isinstance(self.init_cfg, dict) and self.init_cfg.get("type") == "Pretrained":
                     return
             for child in self.children():
-                init: Any = getattr(child, "init_weights", None)
-                if init is not None:
-                    init()
-                    update_init_info(
-                        child, init_info=f"Initialized by user-defined `init_weights` in {type(child).__name__} "
-                    )
+                if hasattr(child, "init_weights"):
+                    init_child(child)
             self._is_init = True
 
-    def __repr__(self) -> str:
-        text = super().__repr__()
-        return f"{text}\ninit_cfg={self.init_cfg}" if self.init_cfg else text
 
-
-class Sequential(BaseModule, nn.Sequential):
+class Sequential(SequentialModule, BaseModule):
     """``nn.Sequential`` with an ``init_cfg``."""
 
-    def __init__(self, *args: Any, init_cfg: Any = None) -> None:
-        BaseModule.__init__(self, init_cfg)
-        nn.Sequential.__init__(self, *args)
 
-
-class ModuleList(BaseModule, nn.ModuleList):
+class ModuleList(ModuleListModule, BaseModule):
     """``nn.ModuleList`` with an ``init_cfg``."""
 
-    def __init__(self, modules: Iterable[nn.Module] | None = None, init_cfg: Any = None) -> None:
-        BaseModule.__init__(self, init_cfg)
-        nn.ModuleList.__init__(self, modules)
 
-
-class ModuleDict(BaseModule, nn.ModuleDict):
+class ModuleDict(ModuleDictModule, BaseModule):
     """``nn.ModuleDict`` with an ``init_cfg``."""
-
-    def __init__(self, modules: Any = None, init_cfg: Any = None) -> None:
-        BaseModule.__init__(self, init_cfg)
-        nn.ModuleDict.__init__(self, modules)
 
 
 INITIALIZERS = Registry("initializer", scope="mmcv")

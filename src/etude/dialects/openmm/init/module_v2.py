@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from abc import ABCMeta
-from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 
 from etude.dialects.openmm.init.notes import notes_of
-from etude.dialects.openmm.init.rules import PretrainedRule, apply_init_cfg, update_init_info
-from etude.dialects.openmm.logging import current_logger, print_log
+from etude.dialects.openmm.init.rules import (
+    InitModule,
+    ModuleDictModule,
+    ModuleListModule,
+    PretrainedRule,
+    SequentialModule,
+    apply_init_cfg,
+    init_child,
+)
+from etude.dialects.openmm.logging import current_logger, log_warning, print_log
 from etude.dialects.openmm.registries.registry_v2 import build_from_cfg
 from etude.dialects.openmm.registries.root import WEIGHT_INITIALIZERS
 from etude.dialects.openmm.state import is_wrapper
 
 
-class BaseModule(nn.Module, metaclass=ABCMeta):
+class BaseModule(InitModule, metaclass=ABCMeta):
     """``init_weights()`` applies ``init_cfg``, then the children's, then weights of a ``Pretrained`` rule. Once."""
-
-    def __init__(self, init_cfg: Any = None) -> None:
-        super().__init__()
-        self._is_init = False
-        self.init_cfg = copy.deepcopy(init_cfg)
-
-    @property
-    def is_init(self) -> bool:
-        return self._is_init
-
-    @is_init.setter
-    def is_init(self, value: bool) -> None:
-        self._is_init = value
 
     def init_weights(self) -> None:
         with notes_of(self, current_logger()):
             if self._is_init:
-                print_log(
-                    f"init_weights of {type(self).__name__} has been called more than once.",
-                    logger="current",
-                    level=logging.WARNING,
-                )
+                log_warning(f"init_weights of {type(self).__name__} has been called more than once.")
                 return
             pretrained = self._apply_own()
             self._init_children()
@@ -71,14 +60,7 @@ class BaseModule(nn.Module, metaclass=ABCMeta):
         for child in self.children():
             inner: Any = child.module if is_wrapper(child) and not hasattr(child, "init_weights") else child
             if hasattr(inner, "init_weights") and not getattr(inner, "is_init", False):
-                inner.init_weights()
-                update_init_info(
-                    inner, init_info=f"Initialized by user-defined `init_weights` in {type(inner).__name__} "
-                )
-
-    def __repr__(self) -> str:
-        text = super().__repr__()
-        return f"{text}\ninit_cfg={self.init_cfg}" if self.init_cfg else text
+                init_child(inner)
 
 
 def _is_pretrained(rule: Any) -> bool:
@@ -88,28 +70,16 @@ def _is_pretrained(rule: Any) -> bool:
     return kind == "Pretrained" or getattr(kind, "__name__", "") == "PretrainedInit"
 
 
-class Sequential(BaseModule, nn.Sequential):
+class Sequential(SequentialModule, BaseModule):
     """``nn.Sequential`` with an ``init_cfg``."""
 
-    def __init__(self, *args: Any, init_cfg: Any = None) -> None:
-        BaseModule.__init__(self, init_cfg)
-        nn.Sequential.__init__(self, *args)
 
-
-class ModuleList(BaseModule, nn.ModuleList):
+class ModuleList(ModuleListModule, BaseModule):
     """``nn.ModuleList`` with an ``init_cfg``."""
 
-    def __init__(self, modules: Iterable[nn.Module] | None = None, init_cfg: Any = None) -> None:
-        BaseModule.__init__(self, init_cfg)
-        nn.ModuleList.__init__(self, modules)
 
-
-class ModuleDict(BaseModule, nn.ModuleDict):
+class ModuleDict(ModuleDictModule, BaseModule):
     """``nn.ModuleDict`` with an ``init_cfg``."""
-
-    def __init__(self, modules: Any = None, init_cfg: Any = None) -> None:
-        BaseModule.__init__(self, init_cfg)
-        nn.ModuleDict.__init__(self, modules)
 
 
 class PretrainedInit(PretrainedRule):

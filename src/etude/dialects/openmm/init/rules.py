@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
@@ -140,7 +140,7 @@ class KaimingInit(BaseInit):
 
 
 class Caffe2XavierInit(KaimingInit):
-    """The "XavierFill" of Caffe2, which is a uniform Kaiming one."""
+    """Fill as the "XavierFill" of Caffe2 does, which is a uniform Kaiming one."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(a=1, mode="fan_in", nonlinearity="leaky_relu", distribution="uniform", **kwargs)
@@ -229,3 +229,54 @@ def _apply_override(module: nn.Module, override: Any, outer: dict[str, Any], mak
                 hint=f"it has: {', '.join(child for child, _ in module.named_children())}",
             )
         _apply(getattr(module, name), rule, make, whole=True)
+
+
+class InitModule(nn.Module):
+    """The part of ``BaseModule`` that both generations share; a subclass gives ``init_weights``."""
+
+    def __init__(self, init_cfg: Any = None) -> None:
+        super().__init__()
+        self._is_init = False
+        self.init_cfg = copy.deepcopy(init_cfg)
+
+    @property
+    def is_init(self) -> bool:
+        return self._is_init
+
+    @is_init.setter
+    def is_init(self, value: bool) -> None:
+        self._is_init = value
+
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        return f"{text}\ninit_cfg={self.init_cfg}" if self.init_cfg else text
+
+
+def init_child(child: Any) -> None:
+    """Let ``child`` initialise itself, and note that it did."""
+    child.init_weights()
+    update_init_info(child, init_info=f"Initialized by user-defined `init_weights` in {type(child).__name__} ")
+
+
+class SequentialModule(InitModule, nn.Sequential):
+    """``nn.Sequential`` with an ``init_cfg``."""
+
+    def __init__(self, *args: Any, init_cfg: Any = None) -> None:
+        InitModule.__init__(self, init_cfg)
+        nn.Sequential.__init__(self, *args)
+
+
+class ModuleListModule(InitModule, nn.ModuleList):
+    """``nn.ModuleList`` with an ``init_cfg``."""
+
+    def __init__(self, modules: Iterable[nn.Module] | None = None, init_cfg: Any = None) -> None:
+        InitModule.__init__(self, init_cfg)
+        nn.ModuleList.__init__(self, modules)
+
+
+class ModuleDictModule(InitModule, nn.ModuleDict):
+    """``nn.ModuleDict`` with an ``init_cfg``."""
+
+    def __init__(self, modules: Any = None, init_cfg: Any = None) -> None:
+        InitModule.__init__(self, init_cfg)
+        nn.ModuleDict.__init__(self, modules)

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from etude.dialects.openmm.live.loader import Loader, below, register_all, revised, save_atomically, state_of
-from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.logging import print_log, rank
 from etude.dialects.openmm.state import load_fitting
 
 #: Wrappers put ``module.`` in front of every key.
@@ -34,7 +34,7 @@ register_all(CheckpointLoader)
 def load_state_dict(module: nn.Module, state_dict: Any, strict: bool = False, logger: Any = None) -> None:
     """Load what fits. The rest is reported, or an error when ``strict``."""
     mismatch = load_fitting(module, state_dict)
-    if mismatch and _rank() == 0:
+    if mismatch and rank() == 0:
         if strict:
             raise RuntimeError(str(mismatch))
         print_log(str(mismatch), logger=logger, level=30)
@@ -45,7 +45,7 @@ def _load_checkpoint(filename: str, map_location: Any = None, logger: Any = None
 
 
 def _load_checkpoint_with_prefix(prefix: str, filename: str, map_location: Any = None) -> dict[str, Any]:
-    """The part of a file's state dict below ``prefix``."""
+    """Return the part of a file's state dict below ``prefix``."""
     return below(prefix, state_of(_load_checkpoint(filename, map_location, "current"), filename), filename)
 
 
@@ -79,16 +79,10 @@ def save_checkpoint(checkpoint: Any, filename: str, file_client_args: Any = None
 
 
 def find_latest_checkpoint(path: str) -> str | None:
-    """The file that ``last_checkpoint`` in that folder names; None with a note when there is none."""
+    """Return the file that ``last_checkpoint`` in that folder names; None with a note when there is none."""
     pointer = os.path.join(path, "last_checkpoint")
     if os.path.exists(pointer):
         with open(pointer, encoding="utf-8") as file:
             return file.read().strip()
     print_log("Did not find last_checkpoint to be resumed.", logger="current")
     return None
-
-
-def _rank() -> int:
-    from etude.dialects.openmm.logging_v1 import _rank as rank
-
-    return rank()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from etude.dialects.openmm.live.loader import Loader, below, register_all, revised, save_atomically, state_of
-from etude.dialects.openmm.logging_v1 import _rank
+from etude.dialects.openmm.logging import rank
 from etude.dialects.openmm.state import get_state_dict_v1 as get_state_dict
 from etude.dialects.openmm.state import is_wrapper, load_fitting, weights_to_cpu
 
@@ -41,7 +41,7 @@ register_all(CheckpointLoader)
 def load_state_dict(module: nn.Module, state_dict: Any, strict: bool = False, logger: Any = None) -> None:
     """Load what fits. The rest is one warning on rank 0, or an error when ``strict``."""
     mismatch = load_fitting(module, state_dict)
-    if not mismatch or _rank() != 0:
+    if not mismatch or rank() != 0:
         return
     if strict:
         raise RuntimeError(str(mismatch))
@@ -56,7 +56,7 @@ def _load_checkpoint(filename: str, map_location: Any = None, logger: Any = None
 
 
 def _load_checkpoint_with_prefix(prefix: str, filename: str, map_location: Any = None) -> dict[str, Any]:
-    """The part of a file's state dict below ``prefix``."""
+    """Return the part of a file's state dict below ``prefix``."""
     return below(prefix, state_of(_load_checkpoint(filename, map_location), filename), filename)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def lost_name(row: Mapping[str, Any]) -> str | None:
-    """The first loss of a log line that is not finite."""
+    """Return the first loss of a log line that is not finite."""
     lost = (name for name, value in row.items() if "loss" in name and _is_lost(value))
     return next(lost, None)
 
@@ -37,7 +37,7 @@ def way_back(folders: Collection[str], lengths: Mapping[str, int], *, began: int
 
 
 def _saved(folders: Collection[str], lengths: Mapping[str, int]) -> Iterator[tuple[int, str]]:
-    """The periodic files that are there, by the iterations that were done when they were saved."""
+    """Yield the periodic files that are there, by the iterations that were done when they were saved."""
     for folder in filter(os.path.isdir, set(folders)):
         for template, length in lengths.items():
             pattern = re.compile(re.escape(template).replace(r"\{\}", r"(\d+)"))

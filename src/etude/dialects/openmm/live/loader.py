@@ -53,12 +53,12 @@ class Loader:
 
     @classmethod
     def load_checkpoint(cls, filename: str, map_location: Any = None, logger: Any = None) -> Any:
-        """The checkpoint that ``filename`` leads to, as it stands in the file."""
+        """Return the checkpoint that ``filename`` leads to, as it stands in the file."""
         return cls._get_checkpoint_loader(filename)(filename, map_location)
 
 
 def load_from_local(filename: str, map_location: Any = None) -> Any:
-    """A file on this machine, read as data."""
+    """Return a file on this machine, read as data."""
     path = os.path.expanduser(filename)
     if not os.path.exists(path):
         raise FileNotFoundError(f"{path} can not be found.")
@@ -66,7 +66,7 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
 
 
 def load_from_http(filename: str, map_location: Any = None, model_dir: str | None = None, progress: bool = True) -> Any:
-    """A file behind an address; kept in torch's cache."""
+    """Return a file behind an address; kept in torch's cache."""
     folder = model_dir or os.path.join(torch.hub.get_dir(), "checkpoints")
     os.makedirs(folder, exist_ok=True)
     cached = os.path.join(folder, os.path.basename(filename.partition("?")[0]))
@@ -109,7 +109,7 @@ load_from_ceph = _from_zoo("load_from_ceph", r"(\S+\:)?s3://|(\S+\:)?petrel://")
 
 
 def register_all(loader: type[Loader]) -> None:
-    """The schemes that both systems know."""
+    """Register the schemes that both systems know."""
     loader.register_scheme("", load_from_local)
     loader.register_scheme(("http://", "https://"), load_from_http)
     loader.register_scheme(("modelzoo://", "torchvision://"), load_from_torchvision)
@@ -142,14 +142,14 @@ def _moved(value: Any, map_location: Any) -> Any:
 
 
 def state_of(checkpoint: Any, filename: str) -> Any:
-    """The state dict inside a checkpoint, or the checkpoint itself when it is one."""
+    """Return the state dict inside a checkpoint, or the checkpoint itself when it is one."""
     if not isinstance(checkpoint, dict):
         raise RuntimeError(f"No state_dict found in checkpoint file {filename}")
     return checkpoint.get("state_dict", checkpoint)
 
 
 def revised(state_dict: Any, revise_keys: Any) -> Any:
-    """The state dict with every (pattern, replacement) applied in turn to its keys."""
+    """Return the state dict with every (pattern, replacement) applied in turn to its keys."""
     metadata = getattr(state_dict, "_metadata", None)
     for pattern, replacement in revise_keys:
         state_dict = type(state_dict)((re.sub(pattern, replacement, key), item) for key, item in state_dict.items())
@@ -159,7 +159,7 @@ def revised(state_dict: Any, revise_keys: Any) -> Any:
 
 
 def below(prefix: str, state_dict: Any, filename: str) -> dict[str, Any]:
-    """The part of a state dict below ``prefix``, the prefix cut off."""
+    """Return the part of a state dict below ``prefix``, the prefix cut off."""
     prefix = prefix if prefix.endswith(".") else f"{prefix}."
     found = {key[len(prefix) :]: value for key, value in state_dict.items() if key.startswith(prefix)}
     if not found:

@@ -86,7 +86,7 @@ def _raised(error: Exception, line: _Line, base: str) -> ConfigError:
 
 
 def _of_base(name: str, file: str, text: str) -> str:
-    """The key of a base that a config uses like a variable of its own."""
+    """Return the key of a base that a config uses like a variable of its own."""
     if re.search(r"^_base_\s*=", text, re.MULTILINE) is None:
         return ""
     keys = keys_in(texts_of(file, text)[1:])
@@ -94,7 +94,7 @@ def _of_base(name: str, file: str, text: str) -> str:
 
 
 def _line_of(error: Exception) -> _Line | None:
-    """The line of the config that raised; None where a module raised that the config only imported."""
+    """Return the line of the config that raised; None where a module raised that the config only imported."""
     found = None
     for frame, number in traceback.walk_tb(error.__traceback__):
         if frame.f_globals.get("__name__") == "__config__":

@@ -32,7 +32,7 @@ def imported_by(files: Mapping[str, str]) -> list[Imported]:
 
 
 def broken_imports(files: Mapping[str, str]) -> list[Finding]:
-    """A finding for every import that leads nowhere, each with its own line."""
+    """Return a finding for every import that leads nowhere, each with its own line."""
     folders = tuple(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in files))
     findings = [_broken(entry, folders) for entry in imported_by(files)]
     return list(dict.fromkeys(finding for finding in findings if finding is not None))

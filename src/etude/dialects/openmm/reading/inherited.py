@@ -38,7 +38,7 @@ def _misspelt_markers(tree: Tree) -> list[tuple[Path, str]]:
 
 
 def _marker_of(key: Any) -> str:
-    """The marker that ``key`` is a slip of; empty when it is the marker itself, or none."""
+    """Return the marker that ``key`` is a slip of; empty when it is the marker itself, or none."""
     if not isinstance(key, str) or "_" not in (key[:1], key[-1:]) or key in _MARKERS:
         return ""
     return next((m for m in _MARKERS if key.strip("_") == m.strip("_") or is_slip(key, m)), "")
@@ -112,7 +112,7 @@ def _age(tree: Tree, place: Place) -> float:
 
 
 def _shown(tree: Tree) -> list[str]:
-    """The files of a config, itself first, as places name them."""
+    """Return the files of a config, itself first, as places name them."""
     return [file.removeprefix(os.getcwd() + os.sep) for file in tree.files]
 
 

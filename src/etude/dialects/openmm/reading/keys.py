@@ -11,7 +11,7 @@ BASE = "_base_"
 
 
 def texts_of(path: str, text: str, depth: int = 6) -> list[str]:
-    """The text of a config and of the bases that can be found without running anything."""
+    """Return the text of a config and of the bases that can be found without running anything."""
     texts = [text]
     for base in _bases(path, text) if depth else ():
         file = os.path.join(os.path.dirname(os.path.abspath(path)), base)

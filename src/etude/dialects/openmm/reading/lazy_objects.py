@@ -66,7 +66,7 @@ class LazyObject(_StandIn):
 
     @property
     def module(self) -> str:
-        """The module that is imported; the top package when several are."""
+        """Return the module that is imported; the top package when several are."""
         return self._module if isinstance(self._module, str) else self._module[0].split(".")[0]
 
     @property

@@ -60,7 +60,7 @@ def is_builtin(module: str) -> bool:
 
 
 def read_lazy(filename: str | os.PathLike[str], seen: tuple[str, ...] = ()) -> Source:
-    """The file, run with its bases' names and stand-ins for its imports."""
+    """Return the file, run with its bases' names and stand-ins for its imports."""
     path, text = read_text(filename)
     if path in seen:
         raise ConfigRuntimeError(f"{path} inherits from itself: {' -> '.join([*seen, path])}", at=path)
@@ -90,7 +90,7 @@ def read_lazy(filename: str | os.PathLike[str], seen: tuple[str, ...] = ()) -> S
 
 
 def _places_after(text: str, path: str, base: places.Places) -> places.Places:
-    """An assignment to a whole name replaces what a base said of it; a change of an inner key leaves the rest."""
+    """Return the places after a file: assigning a name replaces those of its base, changing an inner key does not."""
     own, grown = places.places_in(text, path), places.grown_in(text, path)
     kept = {where: place for where, place in base.items() if (where[0],) not in own}
     return {**kept, **grown, **own}
@@ -238,25 +238,3 @@ def _stand_in(arguments: list[Any]) -> ast.expr:
 
 def _assign(name: str, value: ast.expr, node: ast.stmt) -> ast.stmt:
     return ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), node)
-
-
-class ImportTransformer(_Transformer):
-    """The same for code that brings its bases as dicts by name (``{"._base_.runtime": {...}}``), as MMEngine's does.
-
-    What the transformed code reads is put into ``global_dict``, in which it is to be run.
-    """
-
-    def __init__(
-        self, global_dict: dict[str, Any], base_dict: dict[str, Any] | None = None, filename: str | None = None
-    ) -> None:
-        super().__init__(filename or "config", ())
-        global_dict.update(self.given)
-        self.given, self.base_dict = global_dict, base_dict or {}
-
-    def _read(self, node: ast.ImportFrom) -> Source:
-        return Source(ConfigDict(self.base_dict["." * node.level + (node.module or "")]))
-
-
-def _gather_abs_import_lazyobj(tree: ast.Module, filename: str | None = None) -> tuple[ast.Module, set[str]]:
-    """Imports of one package are gathered while they are transformed; what is left to do is nothing."""
-    return tree, set()

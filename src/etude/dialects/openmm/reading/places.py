@@ -16,7 +16,7 @@ _GROWING = ("append", "extend", "insert")
 
 
 def places_in(text: str, file: str) -> Places:
-    """Every path that ``text`` assigns, and where. A text that cannot be parsed has none; reading it will complain."""
+    """Return every path that ``text`` assigns, and where; none if the text cannot be parsed."""
     if not file.endswith(".py"):
         return _places_in_yaml(text, file)
     try:

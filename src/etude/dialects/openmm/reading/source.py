@@ -64,7 +64,7 @@ class Source:
 
 
 def read_text(filename: str | os.PathLike[str]) -> tuple[str, str]:
-    """The absolute path of a config file and its text."""
+    """Return the absolute path of a config file and its text."""
     path = os.path.abspath(os.path.expanduser(os.fspath(filename)))
     if not os.path.isfile(path):
         raise ConfigFileMissing(f'file "{path}" does not exist', hint=near_files(path))
@@ -75,7 +75,7 @@ def read_text(filename: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def near_files(path: str, endings: tuple[str, ...] = SUFFIXES) -> str:
-    """A hint for a file that does not exist: the one beside it that is called most like it."""
+    """Return a hint for a file that does not exist: the one beside it that is called most like it."""
     folder, name = os.path.split(path)
     where = os.path.expanduser(folder) or "."
     names = os.listdir(where) if os.path.isdir(where) else []
@@ -90,7 +90,7 @@ def is_missing(file: Any) -> bool:
 
 
 def near_checkpoint(file: str) -> str:
-    """A hint for a checkpoint that is not there."""
+    """Return a hint for a checkpoint that is not there."""
     return near_files(file, (os.path.splitext(file)[1] or ".pth",))
 
 
@@ -190,7 +190,7 @@ def _data_values(text: str, path: str) -> dict[Any, Any]:
 
 
 def parsed(text: str, path: str) -> ast.Module:
-    """The syntax tree; a mistake is reported for the file that the user wrote."""
+    """Return the syntax tree; a mistake is reported for the file that the user wrote."""
     try:
         return _redirected(ast.parse(text, filename=path))
     except SyntaxError as error:
@@ -209,7 +209,7 @@ def _redirected(tree: ast.Module) -> ast.Module:
 
 
 def config_keys(namespace: Mapping[str, Any]) -> dict[str, Any]:
-    """The names of a module that are config keys: no dunders, modules or functions."""
+    """Return the names of a module that are config keys: no dunders, modules or functions."""
     hidden = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
     return {
         name: value

@@ -50,7 +50,7 @@ class Style:
 
 
 def read_chain(filename: str | os.PathLike[str], style: Style, seen: tuple[str, ...] = ()) -> Source:
-    """The file and all its bases as one."""
+    """Return the file and all its bases as one."""
     path, original = read_text(filename)
     if path in seen:
         raise ConfigRuntimeError(f"{path} inherits from itself: {' -> '.join([*seen, path])}", at=path)
@@ -79,7 +79,7 @@ def read_chain(filename: str | os.PathLike[str], style: Style, seen: tuple[str, 
 
 @contextmanager
 def _on_line_of(pattern: str, text: str, path: str) -> Iterator[None]:
-    """A mistake that is reported a whole file is reported the line with ``pattern``, if possible with its own words."""
+    """Report a mistake of a whole file at the line with ``pattern``, if possible one with the words of the message."""
     try:
         yield
     except ConfigKeyError as error:
@@ -103,7 +103,7 @@ def _places_of(where: places.Places, path: str) -> Callable[[str], str]:
 
 
 def _run(marked: str, path: str, style: Style, seen: tuple[str, ...]) -> tuple[Source, dict[Any, Any]]:
-    """The united bases, and the file's own values with placeholders still inside."""
+    """Return the united bases, and the file's own values with placeholders still inside."""
     if style.live_base and path.endswith(".py"):
         base = _united(bases_in(marked, path), path, style, seen)
         return base, own_values(marked, path, base.values)
@@ -132,13 +132,13 @@ def _united(bases: Any, path: str, style: Style, seen: tuple[str, ...]) -> Sourc
 
 
 def _line_with(name: str, path: str) -> int:
-    """The line of the file at ``path`` that names a base."""
+    """Return the line of the file at ``path`` that names a base."""
     lines = read_text(path)[1].splitlines()
     return next((number for number, line in enumerate(lines, 1) if name in line), 1)
 
 
 def bases_in(text: str, path: str) -> Any:
-    """The value of ``_base_``, evaluated alone; None when the file has none."""
+    """Return the value of ``_base_``, evaluated alone; None when the file has none."""
     for statement in parsed(text, path).body:
         if assigns_base(statement):
             value = statement.value  # type: ignore[attr-defined]
@@ -153,7 +153,7 @@ def bases_in(text: str, path: str) -> Any:
 
 
 def base_file(name: str, path: str) -> tuple[str, str | None]:
-    """The file that ``_base_`` names, beside ``path`` or (``package::file``) in an installed package; and the scope."""
+    """Return the file that ``_base_`` names, beside ``path`` or (``package::file``) in a package; and the scope."""
     if "::" not in name:
         return os.path.join(os.path.dirname(path), name), None
     from importlib.metadata import PackageNotFoundError

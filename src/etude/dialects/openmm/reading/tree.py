@@ -16,7 +16,7 @@ from etude.plan import Place
 
 
 def tree_of(source: Source, path: str, overrides: Sequence[str], options: Mapping[str, Any]) -> Tree:
-    """The tree that a read chain of files and the overrides of a command line come to."""
+    """Return the tree that a read chain of files and the overrides of a command line come to."""
     main = os.path.abspath(path)
     values = named(source.values)
     places: dict[Path, Place] = {(): Place(path), **source.places}
@@ -56,5 +56,5 @@ def _path(key: str) -> Path:
 
 
 def _short(place: Place) -> Place:
-    """A file below the current folder by its short name, as people write it."""
+    """Return a file below the current folder by its short name, as people write it."""
     return Place(place.file.removeprefix(os.getcwd() + os.sep), place.line, place.key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import inspect
 import itertools
-import logging
 import threading
 import warnings
 from collections import OrderedDict
@@ -13,20 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.logging import log_warning
 
 T = TypeVar("T", bound="ManagerMixin")
 
 _lock = threading.RLock()
-
-
-def _accquire_lock() -> None:
-    """Hold what guards the tables of instances; MMEngine's name for it."""
-    _lock.acquire()
-
-
-def _release_lock() -> None:
-    _lock.release()
 
 
 class ManagerMeta(type):
@@ -49,7 +39,7 @@ class ManagerMixin(metaclass=ManagerMeta):
 
     @classmethod
     def get_instance(cls: type[T], name: str, **kwargs: Any) -> T:
-        """The instance called ``name``; made with ``kwargs`` when there is none yet."""
+        """Return the instance called ``name``; made with ``kwargs`` when there is none yet."""
         if not isinstance(name, str):
             raise AssertionError(f"type of name should be str, but got {type(name)}")
         with _lock:
@@ -66,7 +56,7 @@ class ManagerMixin(metaclass=ManagerMeta):
 
     @classmethod
     def get_current_instance(cls) -> Any:
-        """The newest instance."""
+        """Return the newest instance."""
         with _lock:
             if not cls._instance_dict:
                 raise RuntimeError(f"Before calling {cls.__name__}.get_current_instance(), call get_instance(name=...)")
@@ -100,7 +90,7 @@ class DefaultScope(ManagerMixin):
 
     @classmethod
     def get_current_instance(cls) -> Any:
-        """The newest scope, or None when none was set."""
+        """Return the newest scope, or None when none was set."""
         return super().get_current_instance() if cls._instance_dict else None
 
     @classmethod
@@ -125,10 +115,6 @@ def init_default_scope(scope: str) -> None:
         DefaultScope.get_instance(scope, scope_name=scope)
         return
     if current.scope_name != scope:
-        print_log(
-            f'The current default scope "{current.scope_name}" is not "{scope}"; from now on it is "{scope}".',
-            logger="current",
-            level=logging.WARNING,
-        )
+        log_warning(f'The current default scope "{current.scope_name}" is not "{scope}"; from now on it is "{scope}".')
         name = f"{scope}-{datetime.datetime.now()}"
         DefaultScope.get_instance(name, scope_name=scope)

@@ -89,7 +89,7 @@ class RegistryTree:
         raise NotImplementedError
 
     def known(self) -> list[str]:
-        """Every name that a bare key could mean here, for suggestions."""
+        """Return every name that a bare key could mean here, for suggestions."""
         return sorted({*self._module_dict, *self._lazy, *(self.parent.known() if self.parent is not None else ())})
 
     def hint(self, key: str) -> str:
@@ -119,7 +119,7 @@ class RegistryTree:
         return self.build_func(cfg, *args, **kwargs, registry=self)
 
     def _own(self, key: str) -> Any:
-        """The entry of this very table; lazy ones are imported now."""
+        """Return the entry of this very table; lazy ones are imported now."""
         found = self._module_dict.get(key)
         if found is None and key in self._lazy:
             found = resolve(self._lazy[key])
@@ -134,7 +134,7 @@ class RegistryTree:
 
     @staticmethod
     def infer_scope() -> str:
-        """The top package of the module that makes the registry."""
+        """Return the top package of the module that makes the registry."""
         # As in the originals: a registry that is given no scope has that of the package whose code makes it.
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and str(frame.f_globals.get("__name__")).startswith(_HERE):
@@ -158,7 +158,7 @@ class RegistryTree:
     # -- registration --------------------------------------------------------------------------------------------
 
     def add_lazy(self, entries: Mapping[str, str]) -> None:
-        """Names that are imported (``"module:attr"``) when they are first asked for."""
+        """Add names that are imported (``"module:attr"``) when they are first used."""
         self._lazy.update(entries)
 
     def register_module(self, name: str | Sequence[str] | None = None, force: bool = False, module: Any = None) -> Any:

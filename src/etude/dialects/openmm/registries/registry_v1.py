@@ -19,20 +19,11 @@ class Registry(RegistryTree):
 
     wants = "a class or a function"
 
-    def __init__(
-        self,
-        name: str,
-        build_func: Callable[..., Any] | None = None,
-        parent: Registry | None = None,
-        scope: str | None = None,
-    ) -> None:
-        super().__init__(name, build_func, parent, scope)
-
     def _default_build(self) -> Callable[..., Any]:
         return build_from_cfg
 
     def get(self, key: str) -> Any:
-        """The entry that ``key`` means here, or None. No fall-back to parents without a scope."""
+        """Return the entry that ``key`` means here, or None. No fall-back to parents without a scope."""
         scope, rest = self.split_scope_key(key)
         if scope is None or scope == self._scope:
             return self._own(rest)
@@ -68,7 +59,7 @@ class Registry(RegistryTree):
 
 
 def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """The object that ``cfg`` describes: ``type`` names it, the other keys are its arguments.
+    """Return the object that ``cfg`` describes: ``type`` names it, the other keys are its arguments.
 
     An exception of the call comes back as its own type with the class's name in front.
     """

@@ -13,7 +13,7 @@ from typing import Any
 from etude.dialects.config_errors import making
 from etude.dialects.openmm.config.external import MODULE2PACKAGE
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
-from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.logging import log_warning, print_log
 from etude.dialects.openmm.project_names import missing_project
 from etude.dialects.openmm.registries.managers import DefaultScope, ManagerMixin
 from etude.dialects.openmm.registries.registry_base import RegistryTree
@@ -46,7 +46,7 @@ class Registry(RegistryTree):
 
     @property
     def module_dict(self) -> dict[str, Any]:
-        """The whole table, with what comes with the dialect; looking at it imports all of that, once."""
+        """Return the whole table, with what comes with the dialect; looking at it imports all of that, once."""
         for name in [*self._lazy] if not self._listed else ():
             self._own(name)
         self._listed = True
@@ -60,7 +60,7 @@ class Registry(RegistryTree):
         self._listed = False
 
     def get(self, key: str) -> Any:
-        """The entry that ``key`` means here, or None: own table and parents, a scope's table, or an import path."""
+        """Return the entry of ``key``, or None: from the own table and parents, a scope's table, or an import path."""
         if not isinstance(key, str):
             raise ConfigTypeError(f"The key argument of `Registry.get` must be a str, got {type(key)}")
         self.import_from_location()
@@ -91,7 +91,7 @@ class Registry(RegistryTree):
 
     @contextmanager
     def switch_scope_and_registry(self, scope: str | None) -> Iterator[Registry]:
-        """The registry of ``scope`` (or of the current default scope) in this tree, while that scope is current."""
+        """Yield the registry of ``scope`` (or of the default scope) in this tree, while that scope is current."""
         with DefaultScope.overwrite_default_scope(scope):
             current = DefaultScope.get_current_instance()
             yield self if current is None else self._in_tree(current.scope_name)
@@ -100,11 +100,9 @@ class Registry(RegistryTree):
         _import_registry_of(scope)
         found = self._get_root_registry()._search_child(scope)
         if found is None:
-            print_log(
+            log_warning(
                 f"no registry of scope {scope!r} in the tree of {self._get_root_registry().name!r}; "
-                f"{self.name!r} of scope {self.scope!r} is used. Was the package imported?",
-                logger="current",
-                level=logging.WARNING,
+                f"{self.name!r} of scope {self.scope!r} is used. Was the package imported?"
             )
             return self
         return found  # type: ignore[no-any-return]
@@ -138,7 +136,7 @@ class Registry(RegistryTree):
         return None
 
     def _table_get(self, key: str) -> Any:
-        """As :meth:`get`, without trying the key as an import path."""
+        """Look ``key`` up as :meth:`get` does, without trying it as an import path."""
         self.import_from_location()
         scope, rest = self.split_scope_key(key)
         if scope is None:
@@ -164,7 +162,7 @@ class Registry(RegistryTree):
 
 
 def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """The object that ``cfg`` describes: ``type`` names it, the other keys are its arguments."""
+    """Return the object that ``cfg`` describes: ``type`` names it, the other keys are its arguments."""
     args = _arguments(cfg, registry, default_args)
     scope = args.pop("_scope_", None)
     with registry.switch_scope_and_registry(scope) as found_in, making(dict(args)):
@@ -190,7 +188,7 @@ def _arguments(cfg: Any, registry: Any, default_args: Any) -> MutableMapping[str
 
 
 def plain(cfg: Any) -> Mapping[str, Any] | None:
-    """The mapping inside a dict, ConfigDict or Config; None for anything else."""
+    """Return the mapping inside a dict, ConfigDict or Config; None for anything else."""
     inner = getattr(cfg, "_cfg_dict", None)
     if isinstance(inner, dict):
         return inner

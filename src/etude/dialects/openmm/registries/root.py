@@ -22,7 +22,7 @@ _SEQUENTIAL = "etude.dialects.openmm.init.module_v2:Sequential"
 
 
 def build_runner_from_cfg(cfg: Any, registry: Registry) -> Any:
-    """A runner made by ``from_cfg`` of the class that ``runner_type`` names (default ``Runner``)."""
+    """Return a runner made by ``from_cfg`` of the class that ``runner_type`` names (default ``Runner``)."""
     inner = plain(cfg)
     if inner is None:
         raise ConfigAssertionError(f"cfg should be a dict, ConfigDict or Config, but got {type(cfg)}")
@@ -42,14 +42,14 @@ def build_runner_from_cfg(cfg: Any, registry: Registry) -> Any:
 
 
 def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """A model; a list of configs becomes a ``Sequential`` of them."""
+    """Return a model; a list of configs becomes a ``Sequential`` of them."""
     if isinstance(cfg, list):
         return resolve(_SEQUENTIAL)(*[build_from_cfg(one, registry, default_args) for one in cfg])
     return build_from_cfg(cfg, registry, default_args)
 
 
 def build_optimizer_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """An optimizer. Names of ``torch.optim`` are looked up there when they are not registered."""
+    """Return an optimizer. Names of ``torch.optim`` are looked up there when they are not registered."""
     inner = plain(cfg)
     kind = inner.get("type") if inner is not None else None
     if inner is not None and isinstance(kind, str) and "." not in kind and registry.get(kind) is None:
@@ -67,7 +67,7 @@ def _torch_optimizer(name: str) -> Any:
 
 
 def build_scheduler_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """A scheduler; with ``convert_to_iter_based`` its epochs become iterations by the given ``epoch_length``."""
+    """Return a scheduler; with ``convert_to_iter_based`` its epochs become iterations by the given ``epoch_length``."""
     inner = plain(cfg)
     if inner is None:
         raise ConfigAssertionError(f"cfg should be a dict, ConfigDict or Config, but got {type(cfg)}")
@@ -107,7 +107,7 @@ def _walk(registry: Registry) -> list[dict[str, Any]]:
 
 
 def _folder_of(entry: Any) -> str:
-    """The package of an entry, written as a path."""
+    """Return the package of an entry, written as a path."""
     return "/".join((getattr(entry, "__module__", None) or "").split(".")[:-1])
 
 

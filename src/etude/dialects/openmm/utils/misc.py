@@ -29,7 +29,7 @@ def is_str(x: Any) -> bool:
 
 
 def iter_cast(inputs: Any, dst_type: Any, return_type: type | None = None) -> Any:
-    """Every item as ``dst_type``; a lazy iterator, or a ``return_type`` of them."""
+    """Convert every item to ``dst_type``: a lazy iterator, or a ``return_type`` of them."""
     if not isinstance(inputs, Iterable):
         raise TypeError("inputs must be an iterable object")
     if not isinstance(dst_type, type):
@@ -73,7 +73,7 @@ def concat_list(in_list: list[list[Any]]) -> list[Any]:
 
 
 def to_ntuple(n: int) -> Callable[[Any], Any]:
-    """A function that repeats a single value ``n`` times and leaves an iterable alone."""
+    """Return a function that repeats a single value ``n`` times and leaves an iterable alone."""
 
     def parse(x: Any) -> Any:
         return x if isinstance(x, Iterable) else tuple(itertools.repeat(x, n))
@@ -109,7 +109,7 @@ def _imported(name: Any, imports: Any, allow_failed: bool) -> ModuleType | None:
 
 
 def _place(error: ImportError) -> str:
-    """The line of a module that asks for what is not there; empty where that is the wanted module itself."""
+    """Return the line of a module that asks for what is not there; empty where that is the wanted module itself."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(("<frozen", _OURS))]
     frames = [f for f in frames if os.path.basename(os.path.dirname(f.filename)) != "importlib"]
     return f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
@@ -128,7 +128,7 @@ def check_prerequisites(
     checker: Callable[[str], bool],
     msg_tmpl: str = 'Prerequisites "{}" are required in method "{}" but not found, please install them first.',
 ) -> Callable[[F], F]:
-    """A decorator that refuses the call when ``checker`` says that something is missing."""
+    """Return a decorator that refuses the call when ``checker`` says that something is missing."""
 
     def wrap(func: F) -> F:
         @functools.wraps(func)
@@ -163,7 +163,7 @@ def requires_executable(prerequisites: str | Sequence[str]) -> Callable[[F], F]:
 
 
 def deprecated_api_warning(name_dict: Mapping[str, str], cls_name: str | None = None) -> Callable[[F], F]:
-    """A decorator that renames keyword arguments which users still call by an old name, with a warning."""
+    """Return a decorator that renames keyword arguments which users still call by an old name, with a warning."""
 
     def wrap(old_func: F) -> F:
         @functools.wraps(old_func)
@@ -192,18 +192,16 @@ def deprecated_api_warning(name_dict: Mapping[str, str], cls_name: str | None = 
 
 
 def deprecated_function(since: str, removed_in: str, instructions: str) -> Callable[[F], F]:
-    """A decorator that marks a function as deprecated: a warning at the call, a note in its docstring."""
+    """Return a decorator that marks a function as deprecated: a warning at the call, a note in its docstring."""
 
     def decorator(function: F) -> F:
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            from etude.dialects.openmm.logging import print_log
+            from etude.dialects.openmm.logging import log_warning
 
-            print_log(
+            log_warning(
                 f"'{function.__module__}.{function.__name__}' is deprecated in version {since} and will be removed in "
-                f"version {removed_in}. Please {instructions}.",
-                logger="current",
-                level=30,
+                f"version {removed_in}. Please {instructions}."
             )
             return function(*args, **kwargs)
 

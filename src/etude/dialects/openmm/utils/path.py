@@ -66,7 +66,7 @@ def _scan(
 
 
 def find_vcs_root(path: Any, markers: tuple[str, ...] = (".git",)) -> str | None:
-    """The nearest folder above ``path`` (or itself) that holds one of ``markers``."""
+    """Return the nearest folder above ``path`` (or itself) that holds one of ``markers``."""
     folder = Path(path).resolve()
     folder = folder.parent if folder.is_file() else folder
     for candidate in (folder, *folder.parents):

@@ -71,7 +71,7 @@ def track_progress(
 
 
 def track_iter_progress(tasks: Any, bar_width: int = 50, file: TextIO = sys.stdout) -> Iterator[Any]:
-    """The tasks one by one, the bar moving on after each."""
+    """Yield the tasks one by one, the bar moving on after each."""
     items, number = _sized(tasks)
     bar = ProgressBar(number, bar_width, file=file)
     for task in items:
@@ -102,7 +102,7 @@ def track_parallel_progress(
     keep_order: bool = True,
     file: TextIO = sys.stdout,
 ) -> list[Any]:
-    """The same in ``nproc`` processes. ``skip_first`` leaves the first chunk out of the estimate of speed."""
+    """Return the same in ``nproc`` processes. ``skip_first`` leaves the first chunk out of the estimate of speed."""
     items, number = _sized(tasks)
     bar = ProgressBar(number - (nproc * chunksize if skip_first else 0), bar_width, start=not skip_first, file=file)
     results: list[Any] = []

@@ -50,7 +50,7 @@ def parse_version_info(version_str: str, length: int = 4) -> tuple[int | str, ..
 
 
 def get_git_hash(fallback: str = "unknown", digits: int | None = None) -> str:
-    """The commit of the working copy that the current folder lies in."""
+    """Return the commit of the working copy that the current folder lies in."""
     if digits is not None and not isinstance(digits, int):
         raise TypeError("digits must be None or an integer")
     try:
@@ -81,7 +81,7 @@ def is_installed(package: str) -> bool:
 
 
 def get_installed_path(package: str) -> str:
-    """The folder of an installed package."""
+    """Return the folder of an installed package."""
     spec = importlib.util.find_spec(package)
     if spec is not None and spec.submodule_search_locations:
         return str(next(iter(spec.submodule_search_locations)))
@@ -91,14 +91,6 @@ def get_installed_path(package: str) -> str:
         raise metadata.PackageNotFoundError(package) from error
     top = (found.read_text("top_level.txt") or package).split()[0]
     return os.path.join(str(found.locate_file("")), top)
-
-
-def package2module(package: str) -> str:
-    """The import name of a distribution."""
-    text = metadata.distribution(package).read_text("top_level.txt")
-    if not text:
-        raise ValueError(f"can not infer the module name of {package}")
-    return text.split()[0]
 
 
 def call_command(cmd: list[str]) -> None:

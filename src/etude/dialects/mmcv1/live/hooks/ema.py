@@ -81,11 +81,11 @@ class EMAHook(Hook):
         return {"swapped": self._swapped}
 
     def load_state_dict(self, state: Mapping[str, bool]) -> None:
-        """The next epoch swaps only if the parameters hold the averages."""
+        """Let the next epoch swap only if the parameters hold the averages."""
         self._skip_swap = not state["swapped"]
 
     def catch_up(self, stage: str) -> None:
-        """The weights were saved before this hook acted at ``stage``, and it did: what follows sees the averages."""
+        """Swap the averages in: the weights were saved before this hook acted at ``stage``, but it did act."""
         if stage == "after_train_epoch":
             self._swap_ema_parameters()
             self._skip_swap, self._swapped = False, True

@@ -89,7 +89,7 @@ class EvalHook(Hook):
             self.compare_func = self.rule_map[rule]
 
     def require_rule(self, runner: BaseRunner, key: str) -> None:
-        """A result whose name says nothing of what is better, without a ``rule``, is a mistake of the config's."""
+        """Raise if neither ``rule`` nor the result's name says whether more or less is better."""
         try:
             self._inferred_rule(key) if self.rule is None else None
         except ValueError as error:
@@ -127,7 +127,7 @@ class EvalHook(Hook):
         return getattr(self.evaluate, "__func__", None) is EvalHook.evaluate
 
     def _check_arguments(self, runner: BaseRunner, dataset: Any) -> None:
-        """A misspelt argument of ``dataset.evaluate`` is reported before training, not after the first epoch."""
+        """Report a misspelt argument of ``dataset.evaluate`` before training, not after the first epoch."""
         taken = _arguments(getattr(dataset, "evaluate", None))
         if taken is None or not self._asks_the_data_set():
             return
@@ -182,7 +182,7 @@ class EvalHook(Hook):
             self._evaluate_and_go_on(runner)
 
     def _evaluate_and_go_on(self, runner: BaseRunner) -> None:
-        """One evaluation, and the model back in the mode it was in: what follows may be training.
+        """Evaluate, and put the model back into the mode it was in: training may follow.
 
         When it fails, what was trained until now is saved, so that a run with the mistake mended can go on.
         """
@@ -312,7 +312,7 @@ class DistEvalHook(EvalHook):
             self._save_own_parts(runner, self.best_ckpt_path if self.best_ckpt_path != before else None)
 
     def _save_own_parts(self, runner: BaseRunner, saved: str | None) -> None:
-        """The first rank knows whether this was the best; the others keep beside the file what only they know."""
+        """Tell the other ranks whether this was the best, so that they save beside the file what only they know."""
         if not (dist.is_available() and dist.is_initialized()):
             return
         shared = [saved]
@@ -336,7 +336,7 @@ def _check_when(start: Any, interval: Any, by_epoch: Any, save_best: Any) -> Non
 
 
 def _arguments(evaluate: Any) -> list[str] | None:
-    """Names of the arguments beside the results, or None where any will do."""
+    """Return the names of the arguments beside the results, or None if any are taken."""
     try:
         parameters = list(inspect.signature(evaluate).parameters.values())
     except (TypeError, ValueError):

@@ -84,7 +84,7 @@ class Hook:
         return runner.iter + 1 == runner._max_iters
 
     def get_triggered_stages(self) -> list[str]:
-        """The stages at which this hook's class does something, in the order of a run."""
+        """Return the stages at which this hook's class does something, in the order of a run."""
         return [stage for stage in self.stages if _overrides(type(self), stage)]
 
     def acts_at(self, stage: str) -> bool:

@@ -61,14 +61,14 @@ class LrUpdaterHook(Hook):
         raise AttributeError(f"{type(self).__name__} must define get_lr(runner, base_lr)")
 
     def get_regular_lr(self, runner: BaseRunner) -> Rates:
-        """The rates of the policy at this moment, without warmup."""
+        """Return the rates of the policy at this moment, without warmup."""
         if isinstance(runner.optimizer, dict):
             base: Any = self.base_lr
             return {name: [self.get_lr(runner, rate) for rate in base[name]] for name in runner.optimizer}
         return [self.get_lr(runner, rate) for rate in self.base_lr]  # type: ignore[arg-type]
 
     def get_warmup_lr(self, cur_iters: int) -> Rates:
-        """The regular rates scaled for iteration ``cur_iters`` of the warmup."""
+        """Return the regular rates scaled for iteration ``cur_iters`` of the warmup."""
         assert self.warmup is not None and self.warmup_iters is not None
         factor = warmup_factor(self.warmup, cur_iters / self.warmup_iters, self.warmup_ratio)
         if isinstance(self.regular_lr, dict):
@@ -379,7 +379,7 @@ def progress(hook: Any, runner: BaseRunner) -> tuple[int, int]:
 
 
 def position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int:
-    """The number of the period that ``iteration`` lies in."""
+    """Return the number of the period that ``iteration`` lies in."""
     for number, period in enumerate(cumulative_periods):
         if iteration < period:
             return number

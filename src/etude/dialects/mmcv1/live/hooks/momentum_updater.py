@@ -52,14 +52,14 @@ class MomentumUpdaterHook(Hook):
         raise AttributeError(f"{type(self).__name__} must define get_momentum(runner, base_momentum)")
 
     def get_regular_momentum(self, runner: BaseRunner) -> Any:
-        """The values of the policy at this moment, without warmup."""
+        """Return the values of the policy at this moment, without warmup."""
         if isinstance(runner.optimizer, dict):
             base = self.base_momentum
             return {name: [self.get_momentum(runner, value) for value in base[name]] for name in runner.optimizer}
         return [self.get_momentum(runner, value) for value in self.base_momentum]
 
     def get_warmup_momentum(self, cur_iters: int) -> Any:
-        """The regular values divided by the factor of iteration ``cur_iters`` of the warmup."""
+        """Return the regular values divided by the factor of iteration ``cur_iters`` of the warmup."""
         assert self.warmup is not None
         factor = warmup_factor(self.warmup, cur_iters / self.warmup_iters, self.warmup_ratio)
         if isinstance(self.regular_momentum, dict):

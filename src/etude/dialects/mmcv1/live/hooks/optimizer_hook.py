@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import clip_grad_norm_
 
 from etude.dialects.mmcv1.live.checks import MissingOutput, require
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
 from etude.dialects.mmcv1.live.utils.fp16 import wrap_fp16_model
+from etude.dialects.openmm.torch_utils import has_batch_norm, parameters_behind
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
@@ -63,7 +63,7 @@ class OptimizerHook(Hook):
                 runner.log_buffer.update({"grad_norm": norm}, runner.outputs["num_samples"])
 
     def _parameters(self, runner: BaseRunner) -> list[Tensor]:
-        """The model's parameters, looked up once an epoch."""
+        """Return the model's parameters, looked up once an epoch."""
         now = (id(runner.model), runner.epoch)
         if self._listed_at != now:
             self._listed, self._listed_at = list(runner.model.parameters()), now
@@ -71,28 +71,12 @@ class OptimizerHook(Hook):
 
     def detect_anomalous_parameters(self, loss: Tensor, runner: BaseRunner) -> None:
         """Log every trainable parameter that the loss does not depend on."""
-        reached = _parameters_behind(loss)
+        reached = parameters_behind(loss)
         for name, param in runner.model.named_parameters():
-            if param.requires_grad and param not in reached:
+            if param.requires_grad and id(param) not in reached:
                 runner.logger.log(
                     level=logging.ERROR, msg=f"{name} with shape {param.size()} is not in the computational graph \n"
                 )
-
-
-def _parameters_behind(loss: Tensor) -> set[Any]:
-    """The leaves of the graph that ``loss`` was computed from."""
-    found: set[Any] = set()
-    seen: set[Any] = set()
-    waiting = [loss.grad_fn]
-    while waiting:
-        node: Any = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            found.add(node.variable)
-        waiting.extend(parent for parent, _ in node.next_functions)
-    return found
 
 
 @HOOKS.register_module()
@@ -117,7 +101,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         self._waiting: dict[str, Tensor] | None = None
 
     def has_batch_norm(self, module: nn.Module) -> bool:
-        return any(isinstance(part, _BatchNorm) for part in module.modules())
+        return has_batch_norm(module)
 
     def after_train_iter(self, runner: BaseRunner) -> None:
         self._prepare(runner)
@@ -138,7 +122,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
             self._waiting = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The gradients of a group that is not complete."""
+        """Return the gradients of a group that is not complete."""
         return {"grads": {str(i): param.grad for i, param in enumerate(self._listed) if param.grad is not None}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -53,7 +53,7 @@ class LoggerHook(Hook):
         raise ValueError(f"the runner's mode is train or val, got {runner.mode!r}")
 
     def get_epoch(self, runner: BaseRunner) -> int:
-        """The number of the running epoch, from 1; after a validation epoch the one it belongs to."""
+        """Return the number of the running epoch, from 1; after a validation epoch the one it belongs to."""
         if runner.mode == "train":
             return runner.epoch + 1
         if runner.mode == "val":
@@ -61,7 +61,7 @@ class LoggerHook(Hook):
         raise ValueError(f"the runner's mode is train or val, got {runner.mode!r}")
 
     def get_iter(self, runner: BaseRunner, inner_iter: bool = False) -> int:
-        """The number of the iteration, from 1; within the epoch when asked for and ``by_epoch``."""
+        """Return the number of the iteration, from 1; within the epoch when asked for and ``by_epoch``."""
         return runner.inner_iter + 1 if self.by_epoch and inner_iter else runner.iter + 1
 
     def get_lr_tags(self, runner: BaseRunner) -> dict[str, float]:
@@ -169,7 +169,7 @@ class MissingPackage(MissingExtra, ImportError):
 
 
 def need(module: str, hook: str, *, package: str | None = None, extra: str | None = None) -> Any:
-    """The module that ``hook`` writes to, imported; a :class:`MissingPackage` when it is not there."""
+    """Return the module that ``hook`` writes to, imported; a :class:`MissingPackage` when it is not there."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

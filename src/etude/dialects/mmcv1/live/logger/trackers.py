@@ -51,7 +51,7 @@ class TensorboardLoggerHook(TrackerHook):
 
     @property
     def writer(self) -> Any:
-        """The ``SummaryWriter``, for calls of one's own."""
+        """Return the ``SummaryWriter``, for calls of one's own."""
         return self.service.writer
 
     @master_only
@@ -95,7 +95,7 @@ class WandbLoggerHook(TrackerHook):
 
     @property
     def wandb(self) -> Any:
-        """The package, for calls of one's own, with the run that is open."""
+        """Return the package, for calls of one's own, with the run that is open."""
         self.outbox.settle()
         return need("wandb", "WandbLoggerHook", extra="tracking")
 
@@ -153,7 +153,7 @@ class MlflowLoggerHook(TrackerHook):
 
     @property
     def mlflow(self) -> Any:
-        """The package, for calls of one's own, with the run that is open."""
+        """Return the package, for calls of one's own, with the run that is open."""
         mlflow = need("mlflow", "MlflowLoggerHook", extra="tracking")
         self.outbox.settle()
         self.service.activate()
@@ -274,7 +274,7 @@ class DvcliveLoggerHook(TrackerHook):
 
     @property
     def dvclive(self) -> Any:
-        """The ``Live`` object, for calls of one's own."""
+        """Return the ``Live`` object, for calls of one's own."""
         self.outbox.settle()
         return self.service.live
 

@@ -239,7 +239,7 @@ def softmax_focal_loss(
 
 
 def _reduced(loss: Tensor, reduction: str, count: int) -> Tensor:
-    """The mean is over the rows, as mmcv has it, not over their entries."""
+    """Reduce the losses. The mean is over the rows, as in mmcv, not over their entries."""
     if reduction == "mean":
         return loss.sum() / count
     return loss.sum() if reduction == "sum" else loss

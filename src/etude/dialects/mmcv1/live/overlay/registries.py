@@ -102,7 +102,7 @@ class EngineView(ModuleType):
 
 
 def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """A model, or a list of them one after another."""
+    """Return a model, or a list of them one after another."""
     if isinstance(cfg, list):
         return Sequential(*[build_from_cfg(one, registry, default_args) for one in cfg])
     return build_from_cfg(cfg, registry, default_args)

@@ -16,12 +16,12 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
+from etude.data.torch_loader.epoch_seeds import follow_torch as worker_init_fn
+from etude.data.torch_loader.epoch_seeds import keep_workers, stay_seeded
 from etude.dialects.mmcv1.live.optimizers import OPTIMIZERS
 from etude.dialects.mmcv1.live.overlay.registries import MODELS as MMCV_MODELS
 from etude.dialects.mmcv1.live.parallel import collate
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
-from etude.dialects.mmcv1.live.workers import follow_torch as worker_init_fn
-from etude.dialects.mmcv1.live.workers import keep_workers, stay_seeded
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigValueError
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 from etude.errors import suggest
@@ -55,7 +55,7 @@ def build_track_model(cfg: Any, train_cfg: Any = None, test_cfg: Any = None) -> 
 
 
 def build_dataset(cfg: Any, default_args: Mapping[str, Any] | None = None, registry: Registry = DATASETS) -> Any:
-    """One dataset, or several joined from a list."""
+    """Build one dataset, or join several from a list."""
     if isinstance(cfg, list | tuple):
         return ConcatDataset([build_dataset(one, default_args, registry) for one in cfg])
     return build_from_cfg(cfg, registry, default_args)
@@ -84,7 +84,7 @@ def build_dataloader(
     sampler_cfg: Any = None,
     **kwargs: Any,
 ) -> DataLoader[Any]:
-    """A loader of torch: ``samples_per_gpu`` samples a batch, times the devices when they share one process.
+    """Return a loader of torch: ``samples_per_gpu`` samples a batch, times the devices when they share one process.
 
     Workers are seeded each epoch by what the main process draws then, also those that outlive one, so that a resumed
     run can repeat it.
@@ -192,7 +192,7 @@ class BaseDataset(Dataset[Any]):
 
     @classmethod
     def get_classes(cls, classes: Any = None) -> Any:
-        """Names of classes: the class's own, a sequence, or one per line of a file."""
+        """Return the names of the classes: the dataset's own, a sequence, or one per line of a file."""
         if classes is None:
             return cls.CLASSES
         if isinstance(classes, str):

@@ -25,7 +25,7 @@ Results = dict[str, list[Any]] | list[Any]
 
 @torch.no_grad()
 def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> Results:
-    """The results of every frame; the model is left in eval mode."""
+    """Return the results of every frame; the model is left in eval mode."""
     model.eval()
     by_kind: defaultdict[str, list[Any]] = defaultdict(list)
     listed: list[Any] = []
@@ -42,7 +42,7 @@ def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> Results:
 def multi_gpu_test(
     model: torch.nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
 ) -> Results | None:
-    """Each rank tests its share; the first gets all results, the others None.
+    """Test this rank's share. The first rank returns all results, the others None.
 
     Whole videos are dealt out to the ranks, so results by kind are put one rank after the other.
     """

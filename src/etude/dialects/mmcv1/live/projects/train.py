@@ -27,7 +27,7 @@ from etude.dialects.mmcv1.live.runner.wiring import Wired, begin, hand_over, pre
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.mmcv1.tracking import trains_a_part
 from etude.dialects.openmm.errors import ConfigKeyError
-from etude.dialects.openmm.logging_v1 import get_logger
+from etude.dialects.openmm.logging import get_logger
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
@@ -57,7 +57,7 @@ def wrap_non_distributed_model(
 
 
 def wrap_distributed_model(model: nn.Module, device: str = "cuda", **kwargs: Any) -> nn.Module:
-    """The wrapper that averages gradients over all ranks."""
+    """Return the wrapper that averages gradients over all ranks."""
     settings: dict[str, Any] = {"broadcast_buffers": False, **kwargs}
     if device == "cuda":
         model, settings = model.cuda(), {"device_ids": [torch.cuda.current_device()], **settings}
@@ -296,7 +296,7 @@ class EvalHook(evaluation.EvalHook):
     """MMClassification's evaluation in one process."""
 
     def _check_arguments(self, runner: BaseRunner, dataset: Any) -> None:
-        """As far as mmclassification's own ``evaluate`` is asked, its metrics are known before training too."""
+        """Check the metrics before training if MMClassification's own ``evaluate`` computes them."""
         super()._check_arguments(runner, dataset)
         metric = self.eval_kwargs.get("metric", "accuracy")
         if getattr(type(dataset), "evaluate", None) is not BaseDataset.evaluate:

@@ -144,11 +144,11 @@ class BaseRunner(Resuming, Registration):
         return self.meta
 
     def current_lr(self) -> Any:
-        """The learning rate of every group: a list, or a dict of lists for several optimizers."""
+        """Return the learning rate of every group: a list, or a dict of lists for several optimizers."""
         return self._of_groups(lambda group: group["lr"])
 
     def current_momentum(self) -> Any:
-        """The momentum of every group, or its first beta, or 0."""
+        """Return the momentum of every group, or its first beta, or 0."""
         return self._of_groups(_momentum)
 
     def _of_groups(self, read: Any) -> Any:
@@ -172,7 +172,7 @@ class BaseRunner(Resuming, Registration):
             getattr(hook, fn_name)(self)
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
-        """One batch through the model's ``train_step`` or ``val_step``, its ``log_vars`` into the log buffer."""
+        """Give a batch to the model's ``train_step`` or ``val_step``, and its ``log_vars`` to the log buffer."""
         if self.batch_processor is not None:
             outputs = self.batch_processor(self.model, data_batch, train_mode=train_mode, **kwargs)
         elif train_mode:
@@ -214,14 +214,14 @@ class BaseRunner(Resuming, Registration):
             engine.loop = before
 
     def _open_passes(self) -> list[Any]:
-        """The iterators over the loaders that may not have come to their end."""
+        """Return the iterators over the loaders that may not have come to their end."""
         return []
 
     def _loop(self, engine: Run) -> None:
         raise AttributeError(f"{type(self).__name__} must define the loop of its run")
 
     def _check_trains(self) -> None:
-        """A workflow that only validates would never come to an end."""
+        """Refuse a workflow that only validates: it would never end."""
         if all(mode == "val" or count < 1 for mode, count in self._flow):
             raise ConfigValueError(f"the workflow {self._flow} never trains", hint="add ('train', 1)")
 
@@ -244,7 +244,7 @@ class BaseRunner(Resuming, Registration):
             table.add(acting)
 
     def _engine_hooks(self) -> list[EngineHook]:
-        """The hooks as the engine calls them: each by itself, or all through a ``call_hook`` of a subclass."""
+        """Return the hooks as the engine calls them: each by itself, or all through a ``call_hook`` of a subclass."""
         if type(self).call_hook is not BaseRunner.call_hook:
             return [Routed(self)]
         return [Adapted(hook, self) for hook in self._hooks]
@@ -270,7 +270,7 @@ class BaseRunner(Resuming, Registration):
         return found
 
     def _load_for_resume(self, filename: str, map_location: Any) -> dict[str, Any]:
-        """As :meth:`load_checkpoint`; averages in a file of ours are no surprise, their hook takes them back."""
+        """Load weights as :meth:`load_checkpoint` does; do not warn about the averages in Étude's own files."""
         place = "cpu" if map_location == "default" else map_location
         if type(self).load_checkpoint is not BaseRunner.load_checkpoint:
             return self.load_checkpoint(filename, map_location=place)
@@ -324,7 +324,7 @@ class BaseRunner(Resuming, Registration):
             raise TypeError(f"optimizer must be an Optimizer or a dict of them, got {type(self.optimizer).__name__}")
 
     def _take_optimizer(self, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-        """Its state, unless that was of another model: then the first update would fail, or be wrong."""
+        """Load an optimizer's state; refuse that of another model, which would fail or be wrong in the first update."""
         try:
             optimizer.load_state_dict(dict(state))
         except ValueError as error:

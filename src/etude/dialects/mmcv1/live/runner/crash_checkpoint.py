@@ -14,6 +14,7 @@ import torch
 
 from etude.core.hook import is_builtin
 from etude.data.resume import own_states
+from etude.data.torch_loader import passes
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.hooks.optimizer_hook import OptimizerHook
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
@@ -95,7 +96,7 @@ def _is_update(hook: Hook) -> bool:
 
 
 def _before_batch(runner: BaseRunner) -> dict[str, Any] | str:
-    """The state before a batch that could not be drawn, where drawing it has moved no generator of this process."""
+    """Return the state before a batch that could not be drawn, if drawing it has moved no generator of this process."""
     loaders = getattr(runner, "_iter_loaders", None)
     current = getattr(runner.data_loader, "_pass", None) if loaders else getattr(runner, "_pass", None)
     if current is None or not getattr(current.loader, "num_workers", 0):
@@ -106,7 +107,7 @@ def _before_batch(runner: BaseRunner) -> dict[str, Any] | str:
     if loaders:
         return "that batch was the first of a pass"
     own = [current.own if data is current.loader else own_states(data) for data in runner._loaders]
-    workers = [exact.worker_states(data) for data in runner._loaders]
+    workers = [passes.worker_states(data) for data in runner._loaders]
     for data, state in zip(runner._loaders, workers, strict=True):
         if data is current.loader and state:
             state["started"] = current.lasting
@@ -132,14 +133,14 @@ def _names(runner: BaseRunner, place: int) -> list[str]:
 
 
 def finish(runner: BaseRunner, state: dict[str, Any]) -> None:
-    """The rest of the stage whose hook raised: that one, and those that would have come after it."""
+    """Finish the stage whose hook raised: call that hook and those after it."""
     stage, cut = state["stage"], state["cut"]
     runner.logger.info("%s was not finished when the run ended; the hooks that were left are called", stage)
     runner.mode, runner.data_loader = "train", runner._train_loader()
     runner._inner_iter, runner.outputs = cut["inner_iter"], cut["outputs"]
     _fill(runner.log_buffer, cut["log"])
     runner.model.train()
-    with _counted_back(runner, stage):
+    with counted_back(runner, stage):
         runner._position.finishing = state
         for name, hook in runner._named_hooks():
             if name in cut["waiting"]:
@@ -150,7 +151,7 @@ def finish(runner: BaseRunner, state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _counted_back(runner: BaseRunner, stage: str) -> Iterator[None]:
+def counted_back(runner: BaseRunner, stage: str) -> Iterator[None]:
     """Counters as hooks of that stage see them."""
     counter = "epoch" if stage == "after_train_epoch" else "step"
     setattr(runner.engine, counter, getattr(runner.engine, counter) - 1)
@@ -161,7 +162,7 @@ def _counted_back(runner: BaseRunner, stage: str) -> Iterator[None]:
 
 
 def within(runner: BaseRunner, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The exact state for a save by one of the hooks that :func:`finish` calls: the same place, fewer hooks left."""
+    """Return the exact state for a save by a hook that :func:`finish` calls: the same place, fewer hooks left."""
     found = next((place for place, hook in enumerate(runner._hooks) if hook is runner.saver), len(runner._hooks))
     left = {**state["cut"], "waiting": _names(runner, found + 1)}
     return {**state, "id": exact.new_id(), "states": runner._hook_states(), "rng": exact.rng_state(), "cut": left}

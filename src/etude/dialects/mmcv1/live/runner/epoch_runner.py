@@ -10,9 +10,8 @@ import torch
 
 from etude.core import loop
 from etude.core.run import Run
+from etude.data.torch_loader import passes, remainder
 from etude.dialects.mmcv1.live.checks import explain_data_error, require
-from etude.dialects.mmcv1.live.runner import exact_resume as exact
-from etude.dialects.mmcv1.live.runner import rest
 from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner, stored_gpu_count
 from etude.dialects.mmcv1.live.runner.registration import RUNNERS
 
@@ -21,7 +20,7 @@ from etude.dialects.mmcv1.live.runner.registration import RUNNERS
 class EpochBasedRunner(BaseRunner):
     """Epochs of training and validation in turn, as the workflow says, until ``max_epochs`` are trained."""
 
-    _pass: exact.Pass | None = None
+    _pass: passes.Pass | None = None
     _batches: Any = None
 
     def run(self, data_loaders: list[Any], workflow: Any, max_epochs: int | None = None, **kwargs: Any) -> None:
@@ -45,7 +44,7 @@ class EpochBasedRunner(BaseRunner):
             loop.fit(engine)
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
-        """One epoch of training."""
+        """Train for one epoch."""
         assert self._max_epochs is not None
         self.mode, self.data_loader, self._step_kwargs = "train", data_loader, kwargs
         self._max_iters = self._max_epochs * len(data_loader)
@@ -60,7 +59,7 @@ class EpochBasedRunner(BaseRunner):
 
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:
-        """One epoch of ``val_step``; the counters stay, and so does the model's mode until training goes on."""
+        """Call ``val_step`` for one epoch. The counters stay, and so does the model's mode until training continues."""
         self.mode, self.data_loader = "val", data_loader
         self._sync_hooks()
         loop.evaluate(self.engine, self._counted(data_loader), _ValSteps(self))
@@ -110,21 +109,21 @@ class EpochBasedRunner(BaseRunner):
                 explain_data_error(error, f"epoch {self.epoch + 1}, batch {current.taken + 1}")
             raise
 
-    def _open_pass(self, data_loader: Any) -> tuple[Any, exact.Pass]:
-        """The loader's batches: all of them, or those after the position of the checkpoint that was resumed."""
+    def _open_pass(self, data_loader: Any) -> tuple[Any, passes.Pass]:
+        """Return the loader's batches: all of them, or those after the position of the checkpoint that was resumed."""
         restored, self._restored = self._restored, None
         if restored is not None and restored.state["passes"]:
             saved = restored.state["passes"][0]
-            shared = rest.to_share(saved) if rest.can_begin(data_loader) else None
+            shared = remainder.to_share(saved) if remainder.can_begin(data_loader) else None
             if shared is None:
-                self._batches, self._pass = exact.replay(data_loader, saved)
+                self._batches, self._pass = passes.replay(data_loader, saved)
             else:
-                self._batches, self._pass = rest.begin(data_loader, shared, self._rank, self._world_size)
+                self._batches, self._pass = remainder.begin(data_loader, shared, self._rank, self._world_size)
                 self._count_from(saved, len(data_loader))
             self._put_generators_back(restored)
             return self._batches, self._pass
-        self._pass = exact.Pass(data_loader, at_once=True)
-        self._batches = exact.begin(data_loader)
+        self._pass = passes.Pass(data_loader, at_once=True)
+        self._batches = passes.begin(data_loader)
         return self._batches, self._pass
 
     def _count_from(self, saved: Mapping[str, Any], batches: int) -> None:
@@ -137,7 +136,7 @@ class EpochBasedRunner(BaseRunner):
         return [self._batches]
 
     def _counted(self, data_loader: Any) -> Iterator[Any]:
-        for number, batch in enumerate(exact.begin(data_loader)):
+        for number, batch in enumerate(passes.begin(data_loader)):
             self.data_batch, self._inner_iter = batch, number
             yield batch
             del self.data_batch
@@ -145,7 +144,7 @@ class EpochBasedRunner(BaseRunner):
     def _pass_states(self) -> list[Any]:
         if self._stage() == "after_train_epoch" or self._pass is None:
             return []
-        made = {"order": rest.facts(self._pass.loader, self._world_size), "iter": self.engine.done}
+        made = {"order": remainder.facts(self._pass.loader, self._world_size), "iter": self.engine.done}
         return [{**self._pass.state(), **made}]
 
     def _next_turn(self) -> list[int]:
@@ -204,7 +203,7 @@ class _ValSteps:
 
 
 def check_flow(data_loaders: Any, workflow: Any) -> None:
-    """A list of loaders, and a list of as many (mode, count) tuples."""
+    """Check that there is a list of loaders, and a list of as many (mode, count) tuples."""
     require(isinstance(data_loaders, list), f"data_loaders must be a list, got {type(data_loaders).__name__}")
     tuples = isinstance(workflow, list) and all(isinstance(entry, tuple) for entry in workflow)
     require(tuples, f"workflow must be a list of tuples such as [('train', 1)], got {workflow!r}")

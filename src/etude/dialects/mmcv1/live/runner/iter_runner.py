@@ -11,10 +11,9 @@ import torch
 
 from etude.core import loop
 from etude.core.run import Run
+from etude.data.torch_loader import passes, remainder
 from etude.dialects.mmcv1.live.checks import explain_data_error, require
 from etude.dialects.mmcv1.live.hooks.hook import Hook
-from etude.dialects.mmcv1.live.runner import exact_resume as exact
-from etude.dialects.mmcv1.live.runner import rest
 from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 from etude.dialects.mmcv1.live.runner.epoch_runner import check_flow
 from etude.dialects.mmcv1.live.runner.registration import RUNNERS
@@ -28,8 +27,8 @@ class IterLoader:
 
     def __init__(self, dataloader: Any, *, begin: bool = True) -> None:
         self._dataloader = dataloader
-        self._pass = exact.Pass(dataloader)
-        self.iter_loader = exact.begin(dataloader) if begin else iter(())
+        self._pass = passes.Pass(dataloader)
+        self.iter_loader = passes.begin(dataloader) if begin else iter(())
         self._epoch = 0
 
     #: How often the loader was exhausted.
@@ -47,8 +46,8 @@ class IterLoader:
             self._epoch += 1
             if hasattr(getattr(self._dataloader, "sampler", None), "set_epoch"):
                 self._dataloader.sampler.set_epoch(self._epoch)
-            self._pass = exact.Pass(self._dataloader, at_once=True)
-            self.iter_loader = exact.begin(self._dataloader)
+            self._pass = passes.Pass(self._dataloader, at_once=True)
+            self.iter_loader = passes.begin(self._dataloader)
             return self._pass.draw(self.iter_loader)
         except Exception as error:
             explain_data_error(error, f"pass {self._epoch + 1} over the data, batch {current.taken + 1}")
@@ -61,7 +60,7 @@ class IterLoader:
         return len(self._dataloader)
 
     def state_dict(self) -> dict[str, Any]:
-        order = rest.facts(self._dataloader, get_dist_info()[1])
+        order = remainder.facts(self._dataloader, get_dist_info()[1])
         return {"epoch": self._epoch, "order": order, **self._pass.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -69,11 +68,11 @@ class IterLoader:
         self._epoch = int(state["epoch"])
         if self._epoch and hasattr(getattr(self._dataloader, "sampler", None), "set_epoch"):
             self._dataloader.sampler.set_epoch(self._epoch)
-        shared = rest.to_share(state) if rest.can_begin(self._dataloader) else None
+        shared = remainder.to_share(state) if remainder.can_begin(self._dataloader) else None
         if shared is None:
-            self.iter_loader, self._pass = exact.replay(self._dataloader, state)
+            self.iter_loader, self._pass = passes.replay(self._dataloader, state)
         else:
-            self.iter_loader, self._pass = rest.begin(self._dataloader, shared, *get_dist_info())
+            self.iter_loader, self._pass = remainder.begin(self._dataloader, shared, *get_dist_info())
 
 
 @RUNNERS.register_module()
@@ -104,7 +103,7 @@ class IterBasedRunner(BaseRunner):
             loop.fit(engine)
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
-        """One iteration of training."""
+        """Train for one iteration."""
         if list(map(_TRAINING, self._parts)) != self._modes:
             self._to_training_mode()
         engine, where = self.engine, self._position
@@ -131,7 +130,7 @@ class IterBasedRunner(BaseRunner):
 
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:
-        """One ``val_step``."""
+        """Call ``val_step`` once."""
         self.model.eval()
         self.mode, self.data_loader = "val", data_loader
         self.data_batch = next(data_loader)
@@ -231,7 +230,7 @@ class IterBasedRunner(BaseRunner):
         momentum_config: Any = None,
         custom_hooks_config: Any = None,
     ) -> None:
-        """As for epochs, with ``by_epoch=False`` the default of checkpoints, learning rate and loggers."""
+        """Register hooks with ``by_epoch=False`` as the default of checkpoints, learning rate and loggers."""
         for config in (checkpoint_config, lr_config, *((log_config or {}).get("hooks", ()))):
             if isinstance(config, dict):
                 config.setdefault("by_epoch", False)

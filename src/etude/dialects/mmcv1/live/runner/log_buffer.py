@@ -45,7 +45,7 @@ class LogBuffer:
                 self.val_history[name], self.n_history[name] = [value], [count]
 
     def average(self, n: int = 0) -> None:
-        """The weighted mean of the last ``n`` values of every name (0: of all) into ``output``."""
+        """Write the weighted mean of the last ``n`` values of every name (0: of all) to ``output``."""
         if n < 0:
             raise AssertionError(f"the number of values to average must not be negative, got {n}")
         for name, history in self.val_history.items():
@@ -71,7 +71,7 @@ def _numbers(values: list[Any]) -> list[Any]:
 
 
 def _stacked(tensors: list[torch.Tensor]) -> list[Any] | None:
-    """The numbers of 0-d tensors on one device; None for others."""
+    """Return the numbers of 0-d tensors on one device; None for others."""
     try:
         with torch.no_grad():
             stacked = torch.stack(tensors)

@@ -24,7 +24,7 @@ class Registration:
 
     @property
     def hooks(self) -> list[Hook]:
-        """All registered hooks, in the order they act."""
+        """Return all registered hooks, in the order they act."""
         return self._hooks
 
     def register_hook(self, hook: Hook, priority: int | str | Priority = "NORMAL") -> None:
@@ -76,7 +76,7 @@ class Registration:
             self.register_hook(hook, priority="VERY_LOW")
 
     def register_custom_hooks(self, custom_config: Any) -> None:
-        """One or a list of dicts and hooks; dicts may carry their ``priority``."""
+        """Register a dict or a hook, or a list of them; a dict may have a ``priority``."""
         if custom_config is None:
             return
         for item in custom_config if isinstance(custom_config, list) else [custom_config]:
@@ -138,7 +138,7 @@ class Registration:
 
 
 def policies(suffix: str) -> list[str]:
-    """The names that ``policy`` may have for hooks whose class ends in ``suffix``."""
+    """Return the names that ``policy`` may have for hooks whose class ends in ``suffix``."""
     return sorted(name[: -len(suffix)] for name in HOOKS.module_dict if name.endswith(suffix))
 
 
@@ -153,7 +153,7 @@ def _info(hook: Hook) -> str:
 
 
 def _warn_misspelt(hook: Hook) -> None:
-    """A method that looks like a stage and is none is never called: say so now."""
+    """Warn about a method that is almost called like a stage: nothing would ever call it."""
     for name, _ in inspect.getmembers(type(hook), inspect.isfunction):
         if name.startswith(("before_", "after_")) and name not in _METHODS and not hasattr(Hook, name):
             near = nearest(name, _METHODS)
@@ -172,7 +172,7 @@ def build_runner_constructor(cfg: dict[str, Any]) -> Any:
 
 
 def build_runner(cfg: dict[str, Any], default_args: dict[str, Any] | None = None) -> Any:
-    """The runner that ``cfg`` asks for; ``default_args`` are what only the script knows (model, optimizer, …)."""
+    """Build the runner of ``cfg``; ``default_args`` are what only the script knows (model, optimizer, …)."""
     settings = copy.deepcopy(cfg)
     constructor = settings.pop("constructor", "DefaultRunnerConstructor")
     build = build_runner_constructor({"type": constructor, "runner_cfg": settings, "default_args": default_args})

@@ -10,10 +10,10 @@ from typing import Any
 
 from etude.core.run import Run
 from etude.data.resume import Snapshot, own_states, restore_own
+from etude.data.torch_loader import passes, remainder
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.runner import crash_checkpoint as leaving
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
-from etude.dialects.mmcv1.live.runner import rest
 from etude.errors import SaveError
 
 
@@ -42,7 +42,7 @@ class Restored:
 
     @property
     def lasting(self) -> set[str]:
-        """Names of the hooks whose loader has workers already."""
+        """Return the names of the hooks whose loader has workers already."""
         return set((self.note or self.state).get("lasting", ()))
 
     @property
@@ -74,7 +74,7 @@ class Resuming:
     _own_part_only: bool
 
     def _entries(self) -> list[tuple[int, int]]:
-        """The (entry, repetition) pairs of one round, from where a checkpoint had come in its round."""
+        """Return the (entry, repetition) pairs of one round, from where a checkpoint had come in its round."""
         start, self._position.resume_at = self._position.resume_at, None
         return self._turns if start is None else [turn for turn in self._turns if turn >= start]
 
@@ -103,7 +103,7 @@ class Resuming:
             "rng": exact.rng_state(),
             "passes": self._pass_states(),
             "loaders": [own_states(loader) for loader in self._loaders],
-            "workers": [exact.worker_states(loader) for loader in self._loaders],
+            "workers": [passes.worker_states(loader) for loader in self._loaders],
             "lasting": self._lasting(),
             "world": self._world_size,
         }
@@ -120,7 +120,7 @@ class Resuming:
         return found
 
     def _stage(self) -> str:
-        """The stage that is being called; empty while a subclass drives the loop in its own way."""
+        """Return the stage that is being called; empty while a subclass drives the loop in its own way."""
         over = self._position.stage == "after_train_iter" and self.engine.stage == "after_epoch"
         return "after_train_epoch" if over else self._position.stage
 
@@ -135,7 +135,7 @@ class Resuming:
         }
 
     def _next_turn(self) -> list[int]:
-        """The turn of the workflow that a resumed run has to begin with."""
+        """Return the turn of the workflow that a resumed run has to begin with."""
         entry, count = self._position.entry
         return [entry, count + 1]
 
@@ -199,7 +199,7 @@ class Resuming:
                 exact.write_own(path, self._rank, own)
 
     def _settle(self) -> None:
-        """The stage of a save is over: note what has changed since, so that a resume need not do it again."""
+        """Note what has changed since a save whose stage is over, so that a resume need not do it again."""
         if self._rank != 0:
             self._settle_own_part()
             return
@@ -240,7 +240,7 @@ class Resuming:
     def _share_out(self, state: dict[str, Any]) -> bool:
         """Let this number of processes share the samples that another one has left of its passes; False where nobody
         knows which these are, or where no pass was begun. Random numbers are this process's own."""
-        orders = [rest.left(one) for one in state["passes"]]
+        orders = [remainder.left(one) for one in state["passes"]]
         known = [order for order in orders if order is not None]
         if not orders or len(known) < len(orders):
             return False
@@ -264,7 +264,7 @@ class Resuming:
             )  # fmt: skip
 
     def _take_own_part(self, path: str, state: dict[str, Any]) -> None:
-        """The file has the generators of the first rank; this one has its own, or begins anew."""
+        """Use this rank's own generators: the file has those of the first rank. Without them, start new ones."""
         own = exact.read_own(path, self._rank, _position(state))
         if own is not None:
             state.update({key: own[key] for key in ("rng", "passes", "loaders", "workers") if key in own})
@@ -287,10 +287,10 @@ class Resuming:
         if [list(entry) for entry in self._flow] == state["flow"]:
             self._position.resume_at = tuple(state["turn"])
         for loader, saved in zip(self._loaders, state.get("workers", ()), strict=False):
-            exact.set_worker_states(loader, saved)
+            passes.set_worker_states(loader, saved)
         named = dict(self._named_hooks())
         for name in restored.lasting & named.keys():
-            exact.take_no_seed(named[name].dataloader)
+            passes.take_no_seed(named[name].dataloader)
         for name, hook_state in restored.hook_states.items():
             if name in named:
                 named[name].load_state_dict(hook_state)
@@ -299,37 +299,34 @@ class Resuming:
                 if hasattr(hook, "catch_up"):
                     hook.catch_up(state["stage"])
         if restored.note is None and "cut" in state:
-            exact.set_rng_state(state["rng"])
+            passes.set_rng_state(state["rng"])
             leaving.finish(self, state)  # type: ignore[arg-type]
             state["rng"] = exact.rng_state()
         elif restored.note is None and state["saver"] in named:
-            exact.set_rng_state(state["rng"])
+            passes.set_rng_state(state["rng"])
             self._finish_stage(state["stage"], self._hooks.index(named[state["saver"]]))
             state["rng"] = exact.rng_state()
 
     def _put_generators_back(self, restored: Restored) -> None:
-        """Those of the process and those of the loaders, as they were when the checkpoint was saved."""
-        exact.set_rng_state(restored.state["rng"])
+        """Restore the generators of the process and of the loaders to what the checkpoint says."""
+        passes.set_rng_state(restored.state["rng"])
         for loader, states in zip(self._loaders, restored.state.get("loaders", ()), strict=False):
             restore_own(loader, states)
 
     def _finish_stage(self, stage: str, saver: int) -> None:
         """Call the hooks that come after the one that saved: the run had died before they were done."""
         self.logger.info("%s was not finished when the run ended; the hooks after the save are called again", stage)
-        counter = "epoch" if stage == "after_train_epoch" else "step"
-        setattr(self.engine, counter, getattr(self.engine, counter) - 1)
         self.mode, self.data_loader = "train", self._train_loader()
         self.log_buffer.clear()
-        again = [hook for hook in self._hooks[saver + 1 :] if counter == "epoch" or hasattr(hook, "key_indicator")]
-        try:
+        by_epoch = stage == "after_train_epoch"
+        again = [hook for hook in self._hooks[saver + 1 :] if by_epoch or hasattr(hook, "key_indicator")]
+        with leaving.counted_back(self, stage):  # type: ignore[arg-type]
             for hook in again:
                 getattr(hook, stage)(self)
-        finally:
-            setattr(self.engine, counter, getattr(self.engine, counter) + 1)
 
     def _lasting(self) -> list[str]:
         """Return the names of the hooks whose loader has persistent workers that have been started."""
-        return [name for name, hook in self._named_hooks() if exact.has_seed(getattr(hook, "dataloader", None))]
+        return [name for name, hook in self._named_hooks() if passes.has_seed(getattr(hook, "dataloader", None))]
 
     def _train_loader(self) -> Any:
         return next((data for (mode, _), data in zip(self._flow, self._loaders, strict=True) if mode == "train"), None)

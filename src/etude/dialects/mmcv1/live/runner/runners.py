@@ -33,7 +33,7 @@ __all__ = [
 
 
 def obj_from_dict(info: dict[str, Any], parent: Any = None, default_args: dict[str, Any] | None = None) -> Any:
-    """The object that ``info`` describes, its ``type`` a name in ``parent`` or a class."""
+    """Return the object that ``info`` describes, its ``type`` a name in ``parent`` or a class."""
     args = {**(default_args or {}), **info}
     kind = args.pop("type")
     return (getattr(parent, kind) if isinstance(kind, str) else kind)(**args)

@@ -67,13 +67,13 @@ def begin(wired: Wired, cfg: Any) -> None:
 
 
 def hand_over(runner: Any, timestamp: str | None) -> None:
-    """One time stamp for the log file and the JSON lines."""
+    """Use one time stamp for the log file and the JSON lines."""
     if timestamp is not None:
         runner.timestamp = timestamp
 
 
 def present(cfg: Any, key: str, instead: str = "") -> Any:
-    """A key that the training function cannot do without; its value may be None."""
+    """Return a key that the training function cannot do without; its value may be None."""
     value = cfg.get(key, _MISSING)
     if value is _MISSING:
         other = f" (or `{instead}`)" if instead else ""
@@ -82,7 +82,7 @@ def present(cfg: Any, key: str, instead: str = "") -> Any:
 
 
 def validation_of(cfg: Any) -> Any:
-    """The data that an evaluation needs."""
+    """Return the data that an evaluation needs."""
     if cfg["data"].get("val") is None:
         raise ConfigKeyError("there is no data.val to evaluate on", hint="give it, or train with --no-validate")
     return cfg["data"]["val"]

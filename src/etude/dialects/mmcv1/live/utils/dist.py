@@ -1,78 +1,22 @@
-"""Several processes: who this one is, starting a group, and means over all ranks."""
+"""Starting a group of processes, and means over all ranks."""
 
 from __future__ import annotations
 
-import functools
-import os
-import subprocess
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from etude.dist import reports
+from etude.dialects.openmm.live.processes import get_dist_info, join, master_only
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def get_dist_info() -> tuple[int, int]:
-    """Rank of this process and number of processes; ``(0, 1)`` alone."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
+__all__ = ["allreduce_grads", "allreduce_params", "get_dist_info", "init_dist", "master_only"]
 
 
 def init_dist(launcher: str, backend: str = "nccl", **kwargs: Any) -> None:
     """Join the group that ``launcher`` (``pytorch``, ``slurm`` or ``mpi``) has set the environment for."""
-    if launcher == "pytorch":
-        rank = int(os.environ["RANK"])
-    elif launcher == "slurm":
-        rank = _slurm_environment(kwargs.pop("port", None))
-    elif launcher == "mpi":
-        rank = _mpi_environment()
-    else:
-        raise ValueError(f"launcher is 'pytorch', 'slurm' or 'mpi', got {launcher!r}")
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank % torch.cuda.device_count())))
-    elif backend == "nccl":
-        backend = "gloo"
-    dist.init_process_group(backend=backend, **{"timeout": reports.timeout()} | kwargs)
-
-
-def _slurm_environment(port: int | None) -> int:
-    nodes = os.environ["SLURM_NODELIST"]
-    first = subprocess.run(["scontrol", "show", "hostname", nodes], capture_output=True, text=True, check=True)
-    if port is not None:
-        os.environ["MASTER_PORT"] = str(port)
-    os.environ.setdefault("MASTER_PORT", "29500")
-    os.environ.setdefault("MASTER_ADDR", first.stdout.split()[0])
-    os.environ["WORLD_SIZE"], os.environ["RANK"] = os.environ["SLURM_NTASKS"], os.environ["SLURM_PROCID"]
-    os.environ["LOCAL_RANK"] = os.environ.get("SLURM_LOCALID", "0")
-    return int(os.environ["RANK"])
-
-
-def _mpi_environment() -> int:
-    os.environ.setdefault("MASTER_PORT", "29500")
-    if "MASTER_ADDR" not in os.environ:
-        raise KeyError("the environment variable MASTER_ADDR is needed to start with mpi")
-    os.environ["WORLD_SIZE"], os.environ["RANK"] = (
-        os.environ["OMPI_COMM_WORLD_SIZE"],
-        os.environ["OMPI_COMM_WORLD_RANK"],
-    )
-    os.environ["LOCAL_RANK"] = os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]
-    return int(os.environ["RANK"])
-
-
-def master_only(func: F) -> F:
-    """Only the first rank calls the function; it returns None on the others."""
-
-    @functools.wraps(func)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return func(*args, **kwargs) if get_dist_info()[0] == 0 else None
-
-    return wrapper  # type: ignore[return-value]
+    join(launcher, backend, **kwargs)
 
 
 def allreduce_params(params: Iterable[Tensor], coalesce: bool = True, bucket_size_mb: int = -1) -> None:

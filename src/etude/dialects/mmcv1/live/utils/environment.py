@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from etude.config.dump import redact
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.openmm import torch_utils
 from etude.dialects.openmm.config.config_v1 import Config
 from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION
+from etude.dialects.openmm.live.processes import random_seed_everywhere
 
 #: The versions whose behaviour is followed.
 MMCLS_VERSION = "0.25.0"
@@ -84,15 +84,7 @@ def init_random_seed(seed: int | None = None, device: str = "cuda") -> int:
     """``seed``, or a random one that all ranks agree on."""
     if seed is not None:
         return seed
-    rank, world_size = get_dist_info()
-    drawn = int(np.random.randint(2**31))
-    if world_size == 1:
-        return drawn
-    shared = torch.tensor(drawn if rank == 0 else 0, dtype=torch.int32)
-    if torch.cuda.is_available():
-        shared = shared.to("cuda")
-    dist.broadcast(shared, src=0)
-    return int(shared.item())
+    return random_seed_everywhere(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 _DASHES = "-" * 60 + "\n"
@@ -117,5 +109,5 @@ def seed_all(logger: logging.Logger, cfg: Any, *, deterministic: bool) -> None:
 
 
 def public(cfg: Any) -> Any:
-    """The config as it may be written down: values of keys that are called like secrets are hidden."""
+    """Return the config as it may be written down: values of keys that are called like secrets are hidden."""
     return Config(redact(cfg._cfg_dict.to_dict()), filename=cfg.filename)

@@ -35,7 +35,7 @@ def get_device() -> str:
 
 
 def jit(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
-    """A decorator that means something to another framework only: the function stays as it is."""
+    """Return a decorator that means something to another framework only: the function stays as it is."""
     return func if func is not None else lambda function: function
 
 
@@ -49,7 +49,7 @@ def multi_apply(func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[li
 
 
 def load_json_log(json_log: str) -> dict[int, dict[str, list[Any]]]:
-    """The lines of a ``.log.json`` with an epoch: epoch → name → values."""
+    """Return the lines of a ``.log.json`` with an epoch: epoch → name → values."""
     epochs: dict[int, dict[str, list[Any]]] = {}
     with open(json_log, encoding="utf-8") as file:
         for line in map(json.loads, file):

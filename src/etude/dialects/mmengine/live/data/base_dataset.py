@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import logging
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from torch.utils.data import Dataset
 
 from etude.dialects.mmengine.live import user_errors
 from etude.dialects.openmm.file_io.fileio import list_from_file, load
-from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.logging import log_warning
 from etude.dialects.openmm.registries.root import TRANSFORMS
 
 
@@ -36,7 +35,7 @@ def initialise(obj: Any) -> None:
     name = type(obj).__name__
     if not hasattr(obj, "full_init"):
         raise AttributeError(f"{name} does not have full_init method.")
-    print_log(f"{name} was made with lazy_init; it is loaded now (full_init).", "current", logging.WARNING)
+    log_warning(f"{name} was made with lazy_init; it is loaded now (full_init).")
     obj.full_init()
     obj._fully_initialized = True
 
@@ -139,7 +138,7 @@ class BaseDataset(Dataset[Any]):
 
     @force_full_init
     def get_data_info(self, idx: int) -> dict[str, Any]:
-        """A copy of the annotation of sample ``idx``, with ``sample_idx``."""
+        """Return a copy of the annotation of sample ``idx``, with ``sample_idx``."""
         if self.serialize_data:
             number = idx if idx >= 0 else idx + len(self.data_address)
             start = 0 if number == 0 else self.data_address[number - 1].item()
@@ -176,7 +175,7 @@ class BaseDataset(Dataset[Any]):
         self._fully_initialized = True
 
     def load_data_list(self) -> list[dict[str, Any]]:
-        """The annotations of all samples, from ``ann_file``; to be overridden for other formats."""
+        """Return the annotations of all samples, from ``ann_file``; to be overridden for other formats."""
         annotations = load(self.ann_file or "")
         if not isinstance(annotations, dict):
             raise TypeError(
@@ -207,11 +206,11 @@ class BaseDataset(Dataset[Any]):
         return raw_data_info
 
     def filter_data(self) -> list[dict[str, Any]]:
-        """The annotations to keep; to be overridden, with ``self.filter_cfg`` as settings."""
+        """Return the annotations to keep; to be overridden, with ``self.filter_cfg`` as settings."""
         return self.data_list
 
     def get_cat_ids(self, idx: int) -> list[int]:
-        """The classes of a sample; to be overridden where a wrapper balances classes."""
+        """Return the classes of a sample; to be overridden where a wrapper balances classes."""
         raise NotImplementedError(f"{type(self).__name__} must implement `get_cat_ids` method")
 
     @classmethod
@@ -248,7 +247,7 @@ class BaseDataset(Dataset[Any]):
 
     @force_full_init
     def get_subset(self, indices: Sequence[int] | int) -> Self:
-        """A dataset of these samples; the annotations of the others are not copied."""
+        """Return a dataset of these samples; the annotations of the others are not copied."""
         other = self._copy_without_annotation()
         if self.serialize_data:
             other.data_bytes, other.data_address = self._get_serialized_subset(indices)
@@ -268,7 +267,7 @@ class BaseDataset(Dataset[Any]):
         return [self.data_list[number] for number in _numbers(indices, len(self.data_list))]
 
     def _serialize_data(self) -> tuple[np.ndarray, np.ndarray]:
-        """All annotations as one array of bytes, and where each ends: workers share it instead of copying objects."""
+        """Pack all annotations into one array of bytes, which workers share, and return where each ends."""
         packed = [pickle.dumps(info, protocol=4) for info in self.data_list]
         self.data_list.clear()
         ends = np.cumsum([len(item) for item in packed], dtype=np.int64)
@@ -303,5 +302,5 @@ def _lines(key: str, value: str) -> Any:
     try:
         return list_from_file(value)
     except (TypeError, FileNotFoundError, OSError):
-        print_log(f"{value} is not a meta file, simply parsed as meta information", "current", logging.WARNING)
+        log_warning(f"{value} is not a meta file, simply parsed as meta information")
         return value

@@ -46,7 +46,7 @@ def pseudo_collate(data_batch: Sequence[Any]) -> Any:
 
 
 def default_collate(data_batch: Sequence[Any]) -> Any:
-    """As :func:`pseudo_collate`, but numbers, arrays and tensors are stacked."""
+    """Collate as :func:`pseudo_collate`, but stack numbers, arrays and tensors."""
     return _collated(data_batch, torch_default_collate)
 
 

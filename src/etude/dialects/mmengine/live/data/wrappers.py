@@ -30,7 +30,7 @@ class _Wrapper:
 
     @property
     def metainfo(self) -> dict[str, Any]:
-        """A copy of the inner dataset's; of several, of the first one's."""
+        """Return a copy of the inner dataset's; of several, of the first one's."""
         return copy.deepcopy(self._metainfo)
 
     def full_init(self) -> None:

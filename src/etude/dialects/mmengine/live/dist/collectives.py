@@ -18,8 +18,8 @@ from etude.dialects.mmengine.live.dist.utils import (
     get_dist_info,
     get_rank,
     get_world_size,
-    random_seed_everywhere,
 )
+from etude.dialects.openmm.live.processes import random_seed_everywhere
 
 _OPERATIONS = {
     "sum": torch_dist.ReduceOp.SUM,
@@ -52,7 +52,7 @@ def all_reduce(data: Tensor, op: str = "sum", group: ProcessGroup | None = None)
 
 
 def all_gather(data: Tensor, group: ProcessGroup | None = None) -> list[Tensor]:
-    """The ``data`` of every process, by rank; all of one shape."""
+    """Return the ``data`` of every process, by rank; all of one shape."""
     world_size = get_world_size(group)
     if world_size == 1:
         return [data]
@@ -64,7 +64,7 @@ def all_gather(data: Tensor, group: ProcessGroup | None = None) -> list[Tensor]:
 
 
 def gather(data: Tensor, dst: int = 0, group: ProcessGroup | None = None) -> list[Tensor]:
-    """The ``data`` of every process on ``dst``, an empty list on the others."""
+    """Return the ``data`` of every process on ``dst``, an empty list on the others."""
     if get_world_size(group) == 1:
         return [data]
     everything = all_gather(data, group)
@@ -83,7 +83,7 @@ def broadcast(data: Tensor, src: int = 0, group: ProcessGroup | None = None) -> 
 
 
 def sync_random_seed(group: ProcessGroup | None = None) -> int:
-    """A random seed that all processes share."""
+    """Return a random seed that all processes share."""
     return random_seed_everywhere(get_comm_device(group))
 
 
@@ -95,7 +95,7 @@ def broadcast_object_list(data: list[Any], src: int = 0, group: ProcessGroup | N
 
 
 def all_gather_object(data: Any, group: ProcessGroup | None = None) -> list[Any]:
-    """The picklable object of every process, by rank."""
+    """Return the picklable object of every process, by rank."""
     world_size = get_world_size(group)
     if world_size == 1:
         return [data]
@@ -105,7 +105,7 @@ def all_gather_object(data: Any, group: ProcessGroup | None = None) -> list[Any]
 
 
 def gather_object(data: Any, dst: int = 0, group: ProcessGroup | None = None) -> list[Any] | None:
-    """The picklable object of every process on ``dst``, None on the others."""
+    """Return the picklable object of every process on ``dst``, None on the others."""
     world_size = get_world_size(group)
     if world_size == 1:
         return [data]
@@ -170,7 +170,7 @@ def _buckets(tensors: list[Tensor], megabytes: int) -> list[list[Tensor]]:
 
 
 def collect_results(results: list[Any], size: int, device: str = "cpu", tmpdir: str | None = None) -> list[Any] | None:
-    """All ranks' results on rank 0, in the order of the dataset, cut to ``size``; None on the other ranks."""
+    """Return all ranks' results on rank 0, in the order of the dataset, cut to ``size``; None on the other ranks."""
     if device not in ("cpu", "gpu", "npu"):
         raise NotImplementedError(f"device must be 'cpu', 'gpu' or 'npu', but got {device}")
     if device != "cpu" and tmpdir is not None:
@@ -188,7 +188,7 @@ def collect_results_gpu(result_part: list[Any], size: int) -> list[Any] | None:
 
 
 def collect_results_cpu(result_part: list[Any], size: int, tmpdir: str | None = None) -> list[Any] | None:
-    """The same; ``tmpdir`` is taken for the sake of old calls, no folder that all ranks see is needed."""
+    """Return the same; ``tmpdir`` is taken for the sake of old calls, no folder that all ranks see is needed."""
     return collect_results_gpu(result_part, size)
 
 

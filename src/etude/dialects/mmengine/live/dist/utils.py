@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import datetime
-import functools
 import os
-import subprocess
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
 import torch
 import torch.multiprocessing as mp
 from torch import Tensor
 from torch import distributed as torch_dist
 from torch.distributed import ProcessGroup
 
-from etude.dist import reports
+from etude.dialects.openmm.live.processes import (
+    get_dist_info,
+    get_rank,
+    get_world_size,
+    is_distributed,
+    join,
+    master_only,
+)
 
-F = TypeVar("F", bound=Callable[..., Any])
+__all__ = ["get_dist_info", "get_rank", "get_world_size", "is_distributed", "master_only"]
 
 _LOCAL_PROCESS_GROUP: ProcessGroup | None = None
 
@@ -26,18 +30,13 @@ _LOCAL_PROCESS_GROUP: ProcessGroup | None = None
 # -- asking ----------------------------------------------------------------------------------------------------------
 
 
-def is_distributed() -> bool:
-    """Return whether the process group has been made."""
-    return torch_dist.is_available() and torch_dist.is_initialized()
-
-
 def get_default_group() -> ProcessGroup | None:
-    """The group of all processes."""
+    """Return the group of all processes."""
     return torch_dist.distributed_c10d._get_default_group() if is_distributed() else None
 
 
 def get_local_group() -> ProcessGroup | None:
-    """The group of this node's processes; :func:`init_local_group` makes it."""
+    """Return the group of this node's processes; :func:`init_local_group` makes it."""
     if not is_distributed():
         return None
     if _LOCAL_PROCESS_GROUP is None:
@@ -48,18 +47,8 @@ def get_local_group() -> ProcessGroup | None:
 
 
 def get_backend(group: ProcessGroup | None = None) -> str | None:
-    """The backend of ``group``; None without one."""
+    """Return the backend of ``group``; None without one."""
     return str(torch_dist.get_backend(group)) if is_distributed() else None
-
-
-def get_world_size(group: ProcessGroup | None = None) -> int:
-    """Return the number of processes."""
-    return torch_dist.get_world_size(group) if is_distributed() else 1
-
-
-def get_rank(group: ProcessGroup | None = None) -> int:
-    """The number of this process, from 0."""
-    return torch_dist.get_rank(group) if is_distributed() else 0
 
 
 def get_local_size() -> int:
@@ -68,28 +57,13 @@ def get_local_size() -> int:
 
 
 def get_local_rank() -> int:
-    """The number of this process on its node."""
+    """Return the number of this process on its node."""
     return torch_dist.get_rank(get_local_group()) if is_distributed() else 0
-
-
-def get_dist_info(group: ProcessGroup | None = None) -> tuple[int, int]:
-    """Rank and world size."""
-    return get_rank(group), get_world_size(group)
 
 
 def is_main_process(group: ProcessGroup | None = None) -> bool:
     """Return whether this is rank 0."""
     return get_rank(group) == 0
-
-
-def master_only(func: F) -> F:
-    """Let only rank 0 run ``func``; the others return None."""
-
-    @functools.wraps(func)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return func(*args, **kwargs) if is_main_process() else None
-
-    return wrapper  # type: ignore[return-value]
 
 
 def barrier(group: ProcessGroup | None = None) -> None:
@@ -114,10 +88,7 @@ def infer_launcher() -> str:
 
 
 def init_dist(launcher: str, backend: str = "nccl", init_backend: str = "torch", **kwargs: Any) -> None:
-    """Make the process group from what ``launcher`` put into the environment.
-
-    ``nccl`` on a machine without a GPU becomes ``gloo``, so that a run on CPUs starts.
-    """
+    """Make the process group from what ``launcher`` put into the environment, and the group of this node's ranks."""
     timeout = kwargs.get("timeout")
     if timeout is not None and not isinstance(timeout, datetime.timedelta):
         try:
@@ -126,48 +97,9 @@ def init_dist(launcher: str, backend: str = "nccl", init_backend: str = "torch",
             raise TypeError(
                 f"Timeout for distributed training must be provided as timeout in seconds, got {timeout!r}"
             ) from error
-    starters = {"pytorch": _init_dist_pytorch, "mpi": _init_dist_mpi, "slurm": _init_dist_slurm}
-    if launcher not in starters:
-        raise ValueError(f"Invalid launcher type: {launcher}")
+    join(launcher, backend, **kwargs)
     if mp.get_start_method(allow_none=True) is None:
         mp.set_start_method("spawn")
-    starters[launcher](backend, **kwargs)
-
-
-def _init_dist_pytorch(backend: str, **kwargs: Any) -> None:
-    _start(backend, local_rank=int(os.environ["LOCAL_RANK"]), **kwargs)
-
-
-def _init_dist_mpi(backend: str, **kwargs: Any) -> None:
-    if "MASTER_ADDR" not in os.environ:
-        raise KeyError("The environment variable MASTER_ADDR is not set")
-    os.environ.setdefault("MASTER_PORT", "29500")
-    os.environ["WORLD_SIZE"] = os.environ["OMPI_COMM_WORLD_SIZE"]
-    os.environ["RANK"] = os.environ["OMPI_COMM_WORLD_RANK"]
-    _start(backend, local_rank=int(os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]), **kwargs)
-
-
-def _init_dist_slurm(backend: str, port: int | None = None, **kwargs: Any) -> None:
-    rank = int(os.environ["SLURM_PROCID"])
-    devices = max(torch.cuda.device_count(), 1)
-    local_rank = int(os.environ.get("SLURM_LOCALID", rank % devices))
-    if port is not None:
-        os.environ["MASTER_PORT"] = str(port)
-    os.environ.setdefault("MASTER_PORT", "29500")
-    if "MASTER_ADDR" not in os.environ:
-        nodes = os.environ["SLURM_NODELIST"]
-        shown = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
-        os.environ["MASTER_ADDR"] = shown.stdout.split()[0]
-    os.environ.update(WORLD_SIZE=os.environ["SLURM_NTASKS"], LOCAL_RANK=str(local_rank), RANK=str(rank))
-    _start(backend, local_rank=local_rank, **kwargs)
-
-
-def _start(backend: str, *, local_rank: int, **kwargs: Any) -> None:
-    if torch.cuda.is_available():
-        torch.cuda.set_device(local_rank % torch.cuda.device_count())
-    elif backend == "nccl":
-        backend = "gloo"
-    torch_dist.init_process_group(backend=backend, **{"timeout": reports.timeout()} | kwargs)
     init_local_group(get_rank() // (local := _local_world_size()), local)
 
 
@@ -193,7 +125,7 @@ def init_local_group(node_rank: int, num_gpus_per_node: int) -> None:
 
 
 def get_data_device(data: Tensor | Mapping[Any, Any] | list[Any] | tuple[Any, ...]) -> torch.device:
-    """The one device that all tensors of ``data`` are on."""
+    """Return the one device that all tensors of ``data`` are on."""
     if isinstance(data, Tensor):
         return data.device
     if not isinstance(data, (Mapping, list, tuple)):
@@ -208,7 +140,7 @@ def get_data_device(data: Tensor | Mapping[Any, Any] | list[Any] | tuple[Any, ..
 
 
 def get_comm_device(group: ProcessGroup | None = None) -> torch.device:
-    """The device on which the backend of ``group`` communicates."""
+    """Return the device on which the backend of ``group`` communicates."""
     backend = get_backend(group)
     if backend == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
@@ -240,13 +172,3 @@ def cast_data_device(data: Any, device: torch.device | str, out: Any = None) -> 
         items = [cast_data_device(item, device, o) for item, o in zip(data, outs, strict=True)]
         return type(data)(*items) if hasattr(data, "_fields") else type(data)(items)
     raise TypeError(f"data should be a Tensor, list of tensor or dict, but got {data}")
-
-
-def random_seed_everywhere(device: torch.device) -> int:
-    """A seed below 2**31 that rank 0 drew for all."""
-    seed = np.random.randint(2**31)
-    if get_world_size() == 1:
-        return int(seed)
-    shared = torch.tensor(seed if get_rank() == 0 else 0, dtype=torch.int64, device=device)
-    torch_dist.broadcast(shared, src=0)
-    return int(shared.item())

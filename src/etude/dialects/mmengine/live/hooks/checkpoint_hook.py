@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import pickle
 from collections import deque
@@ -20,7 +19,7 @@ from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch
 from etude.dialects.openmm.errors import ConfigKeyError
 from etude.dialects.openmm.file_io.fileio import FileClient
 from etude.dialects.openmm.file_io.storage import get_file_backend
-from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.logging import log_warning
 from etude.errors import SaveError
 
 
@@ -59,7 +58,7 @@ class CheckpointHook(BestRules):
         if file_client_args is not None and backend_args is not None:
             raise ValueError('"file_client_args" and "backend_args" cannot be set at the same time')
         if file_client_args is not None:
-            print_log(OUTDATED, "current", logging.WARNING)
+            log_warning(OUTDATED)
         if save_begin < 0:
             raise ValueError(f"save_begin should not be less than 0, but got {save_begin}")
         self.interval, self.by_epoch = interval, by_epoch
@@ -148,7 +147,7 @@ class CheckpointHook(BestRules):
             self._patience.renew()
 
     def _save_where_it_stopped(self, runner: Any) -> None:
-        """A hook has ended training: with ``save_last`` the last epoch or iteration is this one."""
+        """Save the last epoch or iteration if a hook has ended training and ``save_last`` is set."""
         if not self.save_last or getattr(runner.train_loop, "stop_training", False) is not True:
             return
         step = runner.epoch if self.by_epoch else runner.iter
@@ -158,7 +157,7 @@ class CheckpointHook(BestRules):
             self._save_checkpoint_with_step(runner, step, {"epoch": runner.epoch, "iter": runner.iter})
 
     def _forget_attempt(self, runner: Any, before: str | None, kept: list[int]) -> None:
-        """A save that failed was none: what counted before counts again, and nothing is removed for it."""
+        """Forget a save that failed: the checkpoint before it is the last one again, and nothing is removed."""
         self.last_ckpt, self.keep_ckpt_ids = before, deque(kept, self.keep_ckpt_ids.maxlen)
         _put_back(runner.message_hub, {"last_ckpt": before, "keep_ckpt_ids": kept or None})
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-import logging
 from typing import Any
 
 from torch import nn
 
 from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
-from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.model.averaged import BaseAveragedModel, follow, swap
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.openmm.live.checkpoint import DEFAULT_REVISE, load_state_dict
 from etude.dialects.openmm.live.loader import revised, state_of
+from etude.dialects.openmm.logging import log_warning
 from etude.dialects.openmm.registries.root import MODELS
 
 
@@ -96,11 +95,7 @@ class EMAHook(Hook):
             self._average.load_state_dict(checkpoint["ema_state_dict"], strict=self.strict_load)
             return
         if runner._resume:
-            print_log(
-                "the checkpoint has no ema_state_dict: the average starts as a copy of its state_dict",
-                logger="current",
-                level=logging.WARNING,
-            )
+            log_warning("the checkpoint has no ema_state_dict: the average starts as a copy of its state_dict")
         state = revised(copy.copy(state_of(checkpoint, "")), DEFAULT_REVISE)
         load_state_dict(self._average.module, state, strict=self.strict_load)
 
@@ -110,7 +105,7 @@ class EMAHook(Hook):
         return self.ema_model
 
     def cut_evaluation(self, runner: Any) -> None:
-        """An evaluation did not come to its end: the model gets its own weights back."""
+        """Give the model its own weights back after an evaluation that was cut off."""
         if self._swapped:
             self._swap_ema_parameters()
 

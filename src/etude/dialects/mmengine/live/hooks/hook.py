@@ -159,7 +159,7 @@ class Hook:
         return bool(runner.iter + 1 == runner.max_iters)
 
     def get_triggered_stages(self) -> list[str]:
-        """The points at which this hook does something, in the order of :attr:`stages`."""
+        """Return the points at which this hook does something, in the order of :attr:`stages`."""
         active = {stage for stage in Hook.stages if overrides(self, stage)}
         for fallback, form in _FALLBACKS.items():
             if overrides(self, fallback):

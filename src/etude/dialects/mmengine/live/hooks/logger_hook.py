@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch, Hook
 from etude.dialects.openmm.file_io.fileio import FileClient
 from etude.dialects.openmm.file_io.storage import get_file_backend
 from etude.dialects.openmm.live.divergence import lost_name, way_back
-from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.logging import log_warning
 from etude.dialects.openmm.utils.misc import is_seq_of
 
 SUFFIX_TYPE = Sequence[str] | str
@@ -61,7 +60,7 @@ class LoggerHook(Hook):
         if file_client_args is not None and backend_args is not None:
             raise ValueError('"file_client_args" and "backend_args" cannot be set at the same time')
         if file_client_args is not None:
-            print_log(OUTDATED, "current", logging.WARNING)
+            log_warning(OUTDATED)
         if out_dir is None and file_client_args is not None:
             raise ValueError('file_client_args should be "None" when `out_dir` is notspecified')
         if not isinstance(out_suffix, str) and not is_seq_of(out_suffix, str):
@@ -176,7 +175,7 @@ def _text_files(folder: str, suffix: SUFFIX_TYPE) -> Iterator[str]:
 
 
 def describe_divergence(runner: Any, row: Mapping[str, Any]) -> str | None:
-    """The warning for a log line with these values; None while its losses are finite.
+    """Return the warning for a log line with these values; None while its losses are finite.
 
     The values were read for the line, and so was the history that tells where it began.
     """
@@ -191,7 +190,7 @@ def describe_divergence(runner: Any, row: Mapping[str, Any]) -> str | None:
 
 
 def _beginning(runner: Any, name: str) -> int:
-    """The iteration of the first value that is not finite, from 1; the current one where the history is not kept."""
+    """Return the iteration of the first value that is not finite, or the current one without a history."""
     now = int(runner.iter) + 1
     history = runner.message_hub.log_scalars.get(name if name.startswith("train/") else f"train/{name}")
     if history is None or np.isfinite(history.data[0]).all():

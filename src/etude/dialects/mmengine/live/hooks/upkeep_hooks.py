@@ -149,7 +149,7 @@ class ParamSchedulerHook(Hook):
 
 
 def _schedulers(runner: Any) -> list[Any]:
-    """All schedulers that are built, optimizer by optimizer; none when only ``val()`` was asked for."""
+    """Return all schedulers that are built, optimizer by optimizer; none if only ``val()`` runs."""
     schedulers = runner.param_schedulers
     if schedulers is None:
         return []

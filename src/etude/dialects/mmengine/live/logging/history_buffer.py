@@ -45,7 +45,7 @@ class HistoryBuffer:
 
     @classmethod
     def of_first_kind(cls) -> HistoryBuffer:
-        """An empty buffer whose numbers stay whole as long as whole ones are added."""
+        """Return an empty buffer whose numbers stay whole as long as whole ones are added."""
         made = cls()
         made._whole = True
         return made
@@ -113,7 +113,7 @@ class HistoryBuffer:
         return min(len(self._values) + len(self._waiting), self._max_length)
 
     def _last(self, window_size: int | None) -> slice:
-        """The last ``window_size`` entries; all of them for None and 0."""
+        """Return the last ``window_size`` entries; all of them for None and 0."""
         settle((self,))
         if window_size is None:
             return slice(None)
@@ -132,7 +132,7 @@ class HistoryBuffer:
         return self._kind(min(self._values[self._last(window_size)]))
 
     def current(self) -> float:
-        """The newest value."""
+        """Return the newest value."""
         settle((self,))
         if not self._values:
             raise ValueError("HistoryBuffer._log_history is an empty array: call update first")
@@ -143,7 +143,7 @@ class HistoryBuffer:
         return int(value) if self._whole else value
 
     def statistics(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
-        """The statistic of that name: ``mean``, ``max``, ``min``, ``current`` or one that was registered."""
+        """Return the statistic of that name: ``mean``, ``max``, ``min``, ``current`` or one that was registered."""
         if method_name not in self._statistics_methods:
             raise KeyError(
                 f"{method_name} has not been registered in HistoryBuffer._statistics_methods; "

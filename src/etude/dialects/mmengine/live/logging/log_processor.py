@@ -53,7 +53,7 @@ class LogProcessor:
     # -- after an iteration --------------------------------------------------------------------------------------
 
     def get_log_after_iter(self, runner: Any, batch_idx: int, mode: str) -> tuple[dict[str, Any], str]:
-        """The row and the line of one iteration."""
+        """Return the row and the line of one iteration."""
         assert mode in ("train", "test", "val")
         custom = self._parse_windows_size(runner, batch_idx, self.custom_cfg)
         shown = self._collect_scalars(custom, runner, mode)
@@ -104,7 +104,7 @@ class LogProcessor:
     def get_log_after_epoch(
         self, runner: Any, batch_idx: int, mode: str, with_non_scalar: bool = False
     ) -> tuple[dict[str, Any], str]:
-        """The row and the line of a validation or a test."""
+        """Return the row and the line of a validation or a test."""
         assert mode in ("test", "val"), f"_get_metric_log_str only accept val or test mode, but got {mode}"
         total = self._get_dataloader_size(runner, mode)
         epoch = f"[{self._get_epoch(runner, mode)}]" if self.by_epoch and mode == "val" else ""
@@ -122,7 +122,7 @@ class LogProcessor:
         return tag, f"{word}({mode}) {epoch}[{total}/{total}]    {items}"
 
     def _with_epoch_times(self, mode: str) -> list[dict[str, Any]]:
-        """The custom entries, and the means of both clocks over the whole pass unless they have entries."""
+        """Return the custom entries, and the means of both clocks over the whole pass unless they have entries."""
         known = {self._remove_prefix(entry["data_src"], f"{mode}/") for entry in self.custom_cfg}
         clocks = [clock for clock in ("time", "data_time") if clock not in known]
         added = [{"data_src": clock, "window_size": "epoch", "method_name": "mean"} for clock in clocks]
@@ -186,7 +186,7 @@ class LogProcessor:
         return string.removeprefix(prefix)
 
     def _get_max_memory(self, runner: Any) -> int:
-        """The peak of the device's memory since the last line, in MB, over all ranks."""
+        """Return the peak of the device's memory since the last line, in MB, over all ranks."""
         device = getattr(runner.model, "output_device", None)
         peak = int(torch.cuda.max_memory_allocated(device)) // (1024 * 1024)
         torch.cuda.reset_peak_memory_stats(device)
@@ -200,7 +200,7 @@ class LogProcessor:
         return int(batch_idx if self.by_epoch else runner.iter) + 1
 
     def _get_epoch(self, runner: Any, mode: str) -> int:
-        """The epoch a line belongs to, from 1; in a validation the counter has moved on already."""
+        """Return the epoch that a line belongs to, from 1. In a validation the counter has already moved."""
         if mode == "train":
             return int(runner.epoch) + 1
         if mode == "val":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import logging.handlers
 import os
@@ -106,12 +105,12 @@ class MMLogger(Logger, ManagerMixin):
 
     @property
     def log_file(self) -> str | None:
-        """The file the lines go to."""
+        """Return the file the lines go to."""
         return self._log_file
 
     @classmethod
     def get_current_instance(cls) -> MMLogger:
-        """The newest logger; one named ``mmengine`` when there is none."""
+        """Return the newest logger; one named ``mmengine`` when there is none."""
         if not cls._instance_dict:
             cls.get_instance("mmengine")
         logger: MMLogger = super().get_current_instance()
@@ -168,21 +167,8 @@ def _file_of_rank(path: str, rank: int) -> str:
     return os.path.join(folder, "_".join(filter(None, parts)) + suffix)
 
 
-def _get_host_info() -> str:
-    """``user@machine``."""
-    try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (KeyError, OSError):
-        return ""
-
-
-def _get_logging_file_handlers() -> dict[str, Callable[..., logging.Handler]]:
-    """The file handlers that a ``file_handler_cfg`` can name."""
-    return _file_handlers()
-
-
 def _get_device_id() -> int:
-    """The number of this process's device on its machine."""
+    """Return the number of this process's device on its machine."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer, settle
-from etude.dialects.mmengine.live.logging.logger import print_log
+from etude.dialects.openmm.logging import log_warning
 from etude.dialects.openmm.registries.managers import ManagerMixin
 
 _IMMUTABLE = (int, float, str, bool, type(None))
@@ -46,7 +45,7 @@ class MessageHub(ManagerMixin):
 
     @classmethod
     def get_current_instance(cls) -> MessageHub:
-        """The newest hub; one named ``mmengine`` when there is none."""
+        """Return the newest hub; one named ``mmengine`` when there is none."""
         if not cls._instance_dict:
             cls.get_instance("mmengine")
         hub: MessageHub = super().get_current_instance()
@@ -76,7 +75,7 @@ class MessageHub(ManagerMixin):
                 self.update_scalar(key, value, 1, resumed)
 
     def buffer(self, key: str, resumed: bool = True) -> HistoryBuffer:
-        """The history of ``key``, made when it is new. Who adds to it every iteration may hold on to it."""
+        """Return the history of ``key``, made when it is new. Who adds to it every iteration may hold on to it."""
         found: HistoryBuffer | None = self._log_scalars.get(key)
         if found is None:
             found = self._log_scalars[key] = HistoryBuffer.of_first_kind()
@@ -85,7 +84,7 @@ class MessageHub(ManagerMixin):
         return found
 
     def get_scalar(self, key: str) -> HistoryBuffer:
-        """The history of ``key``."""
+        """Return the history of ``key``."""
         if key not in self._log_scalars:
             raise KeyError(f"{key} is not found in Messagehub.log_buffers: instance name is: {self.instance_name}")
         buffer: HistoryBuffer = self._log_scalars[key]
@@ -118,7 +117,7 @@ class MessageHub(ManagerMixin):
         return self._runtime_info.pop(key, default)
 
     def get_info(self, key: str, default: Any = None) -> Any:
-        """A copy of an info."""
+        """Return a copy of an info."""
         value = self._runtime_info.get(key, default)
         return value if isinstance(value, _IMMUTABLE) else copy.deepcopy(value)
 
@@ -138,7 +137,7 @@ class MessageHub(ManagerMixin):
 
     @staticmethod
     def _get_valid_value(value: Any) -> Any:
-        """A number, or a tensor of one element that the caller can no longer change."""
+        """Return a number, or a tensor of one element that the caller can no longer change."""
         if isinstance(value, torch.Tensor):
             assert value.numel() == 1, f"a scalar tensor has one element, but got {tuple(value.shape)}"
             # The result of a differentiable operation is not written to; a buffer of a model may be.
@@ -178,13 +177,13 @@ class MessageHub(ManagerMixin):
             try:
                 infos[key] = copy.deepcopy(value)
             except Exception:
-                print_log(f"{key} in message_hub cannot be copied and is not saved", "current", logging.WARNING)
+                log_warning(f"{key} in message_hub cannot be copied and is not saved")
                 infos[key] = value
         keys = OrderedDict((key, True) for key in self._resumed_keys if key in scalars or key in infos)
         return {"log_scalars": scalars, "runtime_info": infos, "resumed_keys": keys}
 
     def remembered(self) -> tuple[Any, Any, Any]:
-        """All that is in it now, for :meth:`go_back`."""
+        """Return a copy of everything in the hub, for :meth:`go_back`."""
         self.settle()
         return copy.deepcopy(self._log_scalars), OrderedDict(self._runtime_info), OrderedDict(self._resumed_keys)
 
@@ -208,24 +207,22 @@ class MessageHub(ManagerMixin):
             if isinstance(value, HistoryBuffer):
                 self._log_scalars[key] = copy.deepcopy(value)
             else:
-                print_log(
-                    f"{key} in message_hub is not HistoryBuffer, just skip resuming it.", "current", logging.WARNING
-                )
+                log_warning(f"{key} in message_hub is not HistoryBuffer, just skip resuming it.")
         self._load_infos(infos)
         for key, value in resumed.items():
             if key in self._log_scalars or key in self._runtime_info:
                 self._set_resumed_keys(key, value)
                 if not value:
-                    print_log(f"Although resumed key: {key} is False, {key} is loaded", "current", logging.WARNING)
+                    log_warning(f"Although resumed key: {key} is False, {key} is loaded")
             else:
-                print_log(f"resumed key {key} belongs to nothing in message_hub", "current", logging.WARNING)
+                log_warning(f"resumed key {key} belongs to nothing in message_hub")
 
     def _load_infos(self, infos: Mapping[str, Any]) -> None:
         for key, value in infos.items():
             try:
                 self._runtime_info[key] = copy.deepcopy(value)
             except Exception:
-                print_log(f"{key} in message_hub cannot be copied and is taken as it is", "current", logging.WARNING)
+                log_warning(f"{key} in message_hub cannot be copied and is taken as it is")
                 self._runtime_info[key] = value
 
     def __getstate__(self) -> dict[str, Any]:

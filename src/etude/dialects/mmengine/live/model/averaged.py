@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from abc import abstractmethod
 from copy import deepcopy
@@ -11,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.logging.message_hub import MessageHub
+from etude.dialects.openmm.logging import log_warning
 
 
 class BaseAveragedModel(nn.Module):
@@ -44,7 +43,7 @@ class BaseAveragedModel(nn.Module):
 
     @property
     def avg_parameters(self) -> dict[str, Tensor]:
-        """The averaged tensors by name."""
+        """Return the averaged tensors by name."""
         return dict(self.module.state_dict()) if self.update_buffers else dict(self.module.named_parameters())
 
     @abstractmethod
@@ -116,7 +115,7 @@ class _Slot:
 
 
 def _slots(module: nn.Module) -> dict[str, _Slot]:
-    """Every parameter and buffer once, also where it is shared."""
+    """Return every parameter and buffer once, also where it is shared."""
     slots: dict[str, _Slot] = {}
     seen: set[int] = set()
     for prefix, part in module.named_modules():
@@ -184,16 +183,14 @@ class ExponentialMovingAverage(BaseAveragedModel):
         super().__init__(model, interval, device, update_buffers)
         assert 0.0 < momentum < 1.0, f"momentum must be in range (0.0, 1.0), but got {momentum}"
         if momentum > 0.5:
-            print_log(
+            log_warning(
                 "The value of momentum in EMA is usually a small number, 0.0002 for example: it is the share of the "
-                f"*new* weights, and is {momentum} here",
-                logger="current",
-                level=logging.WARNING,
+                f"*new* weights, and is {momentum} here"
             )
         self.momentum = momentum
 
     def share(self, steps: int) -> float:
-        """The share of the new weights at this step."""
+        """Return the share of the new weights at this step."""
         return self.momentum
 
     def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: Any) -> None:
@@ -253,7 +250,7 @@ def _is_own(avg_func: Any) -> bool:
 
 
 def _beside(source: list[Tensor], averaged: list[Tensor]) -> list[Tensor]:
-    """The source tensors where the averaged ones are."""
+    """Return the source tensors where the averaged ones are."""
     if source and source[0].device != averaged[0].device:
         return [current.to(average.device) for current, average in zip(source, averaged, strict=True)]
     return source

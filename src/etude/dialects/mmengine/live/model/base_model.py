@@ -40,27 +40,16 @@ class BaseModel(BaseModule):
 
     def train_step(self, data: Any, optim_wrapper: OptimWrapper) -> dict[str, Tensor]:
         """Preprocess, forward, backward, update. The losses stay tensors: reading one would wait for the device."""
-        with optim_wrapper.optim_context(self):
-            data = self.data_preprocessor(data, True)
-            losses = self._run_forward(data, mode="loss")
-        try:
-            loss, log_vars = self.parse_losses(losses)
-            optim_wrapper.update_params(loss)
-        except Exception as error:
-            user_errors.of_losses(error, self, losses)
-            raise
-        return log_vars
+        return learn(self, self, data, optim_wrapper)[1]
 
     def val_step(self, data: Any) -> list[Any]:
         """Predictions for a batch of validation data."""
-        data = self.data_preprocessor(data, False)
-        predictions: list[Any] = self._run_forward(data, mode="predict")
+        predictions: list[Any] = self._run_forward(self.data_preprocessor(data, False), mode="predict")
         return predictions
 
     def test_step(self, data: Any) -> list[Any]:
         """Predictions for a batch of test data."""
-        data = self.data_preprocessor(data, False)
-        predictions: list[Any] = self._run_forward(data, mode="predict")
+        predictions: list[Any] = self._run_forward(self.data_preprocessor(data, False), mode="predict")
         return predictions
 
     @abstractmethod
@@ -79,7 +68,7 @@ class BaseModel(BaseModule):
         raise TypeError(f"Output of `data_preprocessor` should be list, tuple or dict, but got {type(data)}")
 
     def parse_losses(self, losses: Mapping[str, Tensor | Sequence[Tensor]]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The sum of all entries whose key contains ``loss``, and all entries as scalars for the log, that sum first.
+        """Return the sum of all entries whose key contains ``loss``, and all entries as scalars for the log, sum first.
 
         An entry that is itself called ``loss`` is logged in the place of the sum.
         """
@@ -115,6 +104,19 @@ class BaseModel(BaseModule):
         for module in self.modules():
             if isinstance(module, BaseDataPreprocessor):
                 module._device = device
+
+
+def learn(outer: Any, model: Any, data: Any, optim_wrapper: OptimWrapper) -> tuple[Tensor, dict[str, Tensor]]:
+    """Do one training step; the loss, and the values for the log. ``outer`` is ``model`` or the wrapper around it."""
+    with optim_wrapper.optim_context(outer):
+        losses = outer._run_forward(model.data_preprocessor(data, True), mode="loss")
+    try:
+        loss, log_vars = model.parse_losses(losses)
+        optim_wrapper.update_params(loss)
+    except Exception as error:
+        user_errors.of_losses(error, model, losses)
+        raise
+    return loss, log_vars
 
 
 def _mean(name: str, value: Any) -> Tensor:

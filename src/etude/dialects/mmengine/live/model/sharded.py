@@ -19,7 +19,7 @@ from torch.distributed.fsdp import (
     ShardingStrategy,
 )
 
-from etude.dialects.mmengine.live import user_errors
+from etude.dialects.mmengine.live.model.base_model import learn
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.openmm.registries.root import FUNCTIONS
 from etude.dialects.openmm.state import add_wrapper
@@ -63,17 +63,7 @@ class MMFullyShardedDataParallel(FullyShardedDataParallel):
         )
 
     def train_step(self, data: Any, optim_wrapper: OptimWrapper) -> Any:
-        model: Any = self.module
-        with optim_wrapper.optim_context(self):
-            data = model.data_preprocessor(data, True)
-            losses = self._run_forward(data, mode="loss")
-        try:
-            loss, log_vars = model.parse_losses(losses)
-            optim_wrapper.update_params(loss)
-        except Exception as error:
-            user_errors.of_losses(error, model, losses)
-            raise
-        return log_vars
+        return learn(self, self.module, data, optim_wrapper)[1]
 
     def val_step(self, data: Any) -> Any:
         data = self.module.data_preprocessor(data, False)  # type: ignore[operator]
@@ -123,7 +113,7 @@ def is_sharded(model: Any) -> bool:
 
 
 def weights_of(model: Any) -> dict[str, Any]:
-    """All weights, by the names that the model without its wrappers has."""
+    """Return all weights, by the names that they have in the model without its wrappers."""
     with _whole(model):
         state: dict[str, Any] = model.state_dict()
     return state
@@ -136,7 +126,7 @@ def load_weights(model: Any, state: Mapping[str, Any], *, strict: bool) -> Any:
 
 
 def optimizer_state(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The optimizer's state as torch saves one of a model in one piece: parameters by number."""
+    """Return the optimizer's state as torch saves one of a model in one piece: parameters by number."""
     from torch.distributed.fsdp import OptimStateKeyType
 
     with _whole(model):

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
 from etude.dialects.mmengine.live.logging.logger import print_log
+from etude.dialects.openmm.torch_utils import parameters_behind
 
 
 def merge_dict(*args: dict[Any, Any]) -> dict[Any, Any]:
-    """All dicts in one; later ones win."""
+    """Merge all dicts into one; later ones win."""
     output: dict[Any, Any] = {}
     for item in args:
         assert isinstance(item, dict), f"all arguments of merge_dict should be a dict, but got {type(item)}"
@@ -65,17 +66,7 @@ def convert_sync_batchnorm(module: nn.Module, implementation: str = "torch") -> 
 
 def detect_anomalous_params(loss: Tensor, model: nn.Module) -> None:
     """Log the parameters that ``loss`` does not depend on: with DDP they make a run hang."""
-    inside: set[int] = set()
-    waiting, seen = [loss.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            inside.add(id(variable))
-        waiting.extend(parent for parent, _ in node.next_functions)
+    inside = parameters_behind(loss)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and id(parameter) not in inside:
             print_log(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from etude.dialects.mmengine.live import user_errors
+from etude.dialects.mmengine.live.model.base_model import learn
 from etude.dialects.mmengine.live.model.utils import detect_anomalous_params
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.openmm.registries.root import MODEL_WRAPPERS
@@ -28,19 +28,10 @@ class MMDistributedDataParallel(DistributedDataParallel):
         self.detect_anomalous_params = detect_anomalous_params
 
     def train_step(self, data: Any, optim_wrapper: OptimWrapper) -> dict[str, Tensor]:
-        model: Any = self.module
-        with optim_wrapper.optim_context(self):
-            data = model.data_preprocessor(data, training=True)
-            losses = self._run_forward(data, mode="loss")
-        try:
-            loss, log_vars = model.parse_losses(losses)
-            optim_wrapper.update_params(loss)
-        except Exception as error:
-            user_errors.of_losses(error, model, losses)
-            raise
+        loss, log_vars = learn(self, self.module, data, optim_wrapper)
         if self.detect_anomalous_params:
             detect_anomalous_params(loss, model=self)
-        return log_vars  # type: ignore[no-any-return]
+        return log_vars
 
     def val_step(self, data: Any) -> Any:
         return self.module.val_step(data)

@@ -55,7 +55,7 @@ class AmpOptimWrapper(OptimWrapper):
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """The dtype that was asked for; None: the device's own."""
+        """Return the dtype that was asked for; None: the device's own."""
         return self.cast_dtype
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:

@@ -41,7 +41,7 @@ class BaseOptimWrapper(metaclass=ABCMeta):
         """From gradients to new parameters."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's state, with the virtual base group if there is one."""
+        """Return the optimizer's state, with the virtual base group if there is one."""
         state: dict[str, Any] = self.optimizer.state_dict()
         if self.base_param_settings is not None:
             state["base_param_settings"] = self.base_param_settings
@@ -57,13 +57,13 @@ class BaseOptimWrapper(metaclass=ABCMeta):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The optimizer's groups and, behind them, the virtual base group."""
+        """Return the optimizer's groups and, behind them, the virtual base group."""
         groups = self.optimizer.param_groups
         return groups if self.base_param_settings is None else [*groups, self.base_param_settings]
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The optimizer's default options."""
+        """Return the optimizer's default options."""
         defaults: dict[str, Any] = self.optimizer.defaults
         return defaults
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import logging
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from etude.dialects.mmengine.live.dist.utils import is_main_process
-from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.logging import log_warning, print_log
 from etude.dialects.openmm.registries.root import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 
 NORMS = (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm)
@@ -75,12 +74,10 @@ class DefaultOptimWrapperConstructor:
         for name, param in module.named_parameters(recurse=False):
             group: dict[str, Any] = {"params": [param]}
             if skip_twins and self._is_in(group, params):
-                print_log(
-                    f"{prefix} is duplicate. It is skipped since bypass_duplicate=True", "current", logging.WARNING
-                )
+                log_warning(f"{prefix} is duplicate. It is skipped since bypass_duplicate=True")
                 continue
             if not param.requires_grad:
-                print_log(f"{prefix}.{name} is skipped since its requires_grad=False", "current", logging.WARNING)
+                log_warning(f"{prefix}.{name} is skipped since its requires_grad=False")
                 continue
             if not self._by_custom_key(group, f"{prefix}.{name}"):
                 self._by_rules(group, module, prefix, name, bool(is_dcn_module))
@@ -153,15 +150,15 @@ class DefaultOptimWrapperConstructor:
         return params
 
     def _warn_of_idle_keys(self, model: nn.Module) -> None:
-        """A custom key that is part of no name does nothing; most often it is misspelt."""
+        """Warn about a custom key that matches no parameter: most often it is misspelt."""
         names = [name if "." in name else f".{name}" for name, _ in model.named_parameters(remove_duplicate=False)]
         for key in self.sorted_keys():
             if not any(key in name for name in names):
-                print_log(f"custom_keys[{key!r}] matches no parameter of the model", "current", logging.WARNING)
+                log_warning(f"custom_keys[{key!r}] matches no parameter of the model")
 
 
 def _first_argument(kind: Any) -> str:
-    """The name under which an optimizer takes its parameters; not all of them call it ``params``."""
+    """Return the name under which an optimizer takes its parameters; not all of them call it ``params``."""
     if isinstance(kind, str):
         with OPTIMIZERS.switch_scope_and_registry(None) as registry:
             kind = registry.get(kind)
@@ -175,7 +172,7 @@ def _tell(group: dict[str, Any], name: str) -> None:
 
 
 def build_optim_wrapper(model: nn.Module, cfg: dict[str, Any]) -> Any:
-    """The optim wrapper of ``cfg``: ``constructor`` and ``paramwise_cfg`` make the groups, the rest the wrapper."""
+    """Build the optim wrapper of ``cfg``; ``constructor`` and ``paramwise_cfg`` make its groups."""
     wrapper = copy.deepcopy(cfg)
     constructor = wrapper.pop("constructor", "DefaultOptimWrapperConstructor")
     paramwise = wrapper.pop("paramwise_cfg", None)
@@ -212,6 +209,6 @@ class ZeroRedundancyOptimizer(TorchZeroRedundancyOptimizer):
         super().__init__(list(params), found, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole state on rank 0, nothing on the others."""
+        """Return the whole state on rank 0, nothing on the others."""
         self.consolidate_state_dict()
         return super().state_dict() if is_main_process() else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,16 +12,16 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
-from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.logging.message_hub import MessageHub
 from etude.dialects.mmengine.live.optim_wrapper.base import _NOTHING, BaseOptimWrapper
+from etude.dialects.openmm.logging import log_warning
 from etude.dialects.openmm.torch_utils import has_batch_norm
 
 _DEVICES = frozenset({"cpu", "cuda"})
 
 
 def clip_norm(params: Sequence[Tensor], max_norm: float, norm_type: float | str = 2.0, **options: Any) -> Tensor:
-    """As torch's ``clip_grad_norm_``, to the bit, for ``params`` that all have a gradient; returns the norm before.
+    """Clip as torch's ``clip_grad_norm_``, to the bit, ``params`` that all have a gradient; return the norm before.
 
     Gradients of one kind on one device, which is the rule, go straight to the kernels; others take torch's own way.
     """
@@ -135,18 +134,14 @@ class OptimWrapper(BaseOptimWrapper):
         self._inner_count, self._max_counts = init_counts, max_counts
         unfinished = init_counts % self._accumulative_counts != 0
         if unfinished and not _with_gradients(self.optimizer):  # a checkpoint may have brought them
-            print_log(
+            log_warning(
                 f"Resumed iteration number is not divisible by `_accumulative_counts`: {init_counts} by "
-                f"{self._accumulative_counts}; the gradients of the unfinished group are lost",
-                logger="current",
-                level=logging.WARNING,
+                f"{self._accumulative_counts}; the gradients of the unfinished group are lost"
             )
         if self._accumulative_counts > 1 and has_batch_norm(model):
-            print_log(
+            log_warning(
                 "Gradient accumulative may slightly decrease performance: BatchNorm layers see one small batch "
-                "at a time",
-                logger="current",
-                level=logging.WARNING,
+                "at a time"
             )
         self._remainder_counts = max_counts % self._accumulative_counts
 
@@ -160,7 +155,7 @@ class OptimWrapper(BaseOptimWrapper):
         return coming % self._accumulative_counts == 0 or coming == self._max_counts
 
     def scale_loss(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss divided by the size of the group it belongs to."""
+        """Divide the loss by the size of the group it belongs to."""
         if self._accumulative_counts == 1:
             return loss
         factor = self._accumulative_counts

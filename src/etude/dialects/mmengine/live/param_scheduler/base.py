@@ -56,7 +56,7 @@ class _ParamScheduler:
         self._initial_step()
 
     def _base_values(self, *, resuming: bool) -> list[float]:
-        """The value of every group before any scheduler, kept in the group so that all schedulers share it."""
+        """Return the value of every group before any scheduler, kept in the group so that all schedulers share it."""
         key = f"initial_{self.param_name}"
         groups = self.optimizer.param_groups
         for index, group in enumerate(groups):
@@ -70,7 +70,7 @@ class _ParamScheduler:
         self.step()
 
     def _get_value(self) -> list[float]:
-        """The next value of every group, from its current one and ``self.last_step``."""
+        """Return the next value of every group, from its current one and ``self.last_step``."""
         raise NotImplementedError(f"{type(self).__name__} gives no values")
 
     def step(self) -> None:
@@ -99,7 +99,7 @@ class _ParamScheduler:
                 self.print_value(True, index, value)
 
     def get_last_value(self) -> list[float]:
-        """The values after the last :meth:`step`, one per group."""
+        """Return the values after the last :meth:`step`, one per group."""
         return self._last_value
 
     def print_value(self, is_verbose: bool, group: int, value: float) -> None:
@@ -123,7 +123,7 @@ class Recurrence(_ParamScheduler):
     in_steps: ClassVar[tuple[str, ...]] = ()
 
     def _next(self, value: float, base: float) -> float:
-        """The next value of a group from its current ``value`` and its ``base`` value."""
+        """Return the next value of a group from its current ``value`` and its ``base`` value."""
         raise NotImplementedError
 
     def _get_value(self) -> list[float]:
@@ -140,7 +140,7 @@ class Recurrence(_ParamScheduler):
         epoch_length: int | None = None,
         **kwargs: Any,
     ) -> Self:
-        """The same schedule, written in epochs, as one that moves every iteration."""
+        """Return the same schedule, written in epochs, as one that moves every iteration."""
         if not by_epoch:
             raise AssertionError("Only epoch-based kwargs whose `by_epoch=True` can be converted to iter-based.")
         if epoch_length is None or epoch_length <= 0:

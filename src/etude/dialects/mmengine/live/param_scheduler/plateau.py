@@ -59,7 +59,7 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
         self._last_value = [group[self.param_name] for group in self.optimizer.param_groups]
 
     def _floors(self, min_value: float | list[float] | tuple[float, ...]) -> list[float]:
-        """One floor per group; the wrapper's base group, when there is one, has the floor of the last."""
+        """Return one floor per group; the wrapper's base group, if there is one, has the floor of the last."""
         groups = len(self.optimizer.param_groups)
         if not isinstance(min_value, (list, tuple)):
             return [min_value] * groups

@@ -174,7 +174,7 @@ class PolyParamScheduler(Recurrence):
 
 
 def _along_cosine(value: float, floor: float, step: int, period: int) -> float:
-    """One step down a half cosine of ``period`` steps, from wherever ``value`` is."""
+    """Go one step down a half cosine of ``period`` steps, from wherever ``value`` is."""
     return _fall(step, period) * (value - floor) + floor
 
 
@@ -268,5 +268,5 @@ class CosineRestartParamScheduler(Recurrence):
 
     @staticmethod
     def get_position_from_periods(iteration: int, cumulative_periods: list[int]) -> int | None:
-        """The number of the period that ``iteration`` lies in; None after the last."""
+        """Return the number of the period that ``iteration`` lies in; None after the last."""
         return next((index for index, end in enumerate(cumulative_periods) if iteration < end), None)

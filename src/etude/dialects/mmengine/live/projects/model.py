@@ -90,7 +90,7 @@ class SelfSupDataPreprocessor(ImgDataPreprocessor):
 
 
 def get_model(model: nn.Module) -> Any:
-    """The model inside its wrapper, if it has one."""
+    """Return the model inside its wrapper, if it has one."""
     return model.module if is_model_wrapper(model) else model
 
 

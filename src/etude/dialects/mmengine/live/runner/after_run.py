@@ -41,7 +41,7 @@ class Afterwards(Views):
         self._cut = False
 
     def cut_validation(self) -> None:
-        """A validation did not come to its end: forget what it has noted. It is owed, and a resumed run does it."""
+        """Forget what a validation that was cut off has noted. It is owed: a resumed run does it."""
         assert self._before is not None
         self.message_hub.go_back(self._before[0])
         self._cut = True
@@ -80,12 +80,12 @@ class Afterwards(Views):
             files.remove_folder(folder)
 
     def _forget_if_over(self) -> None:
-        """A run that has come to its end leaves no notes behind."""
+        """Remove the notes of a run that has come to its end."""
         if self._newest is not None and not self.core_run.exit_code:
             self._forget_notes(self._newest[0])
 
     def _note_about(self, path: str, saved: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The note about the checkpoint at ``path``, if there is one and it is about this very save."""
+        """Return the note about the checkpoint at ``path``, if there is one and it is about this very save."""
         target = files.note_path(os.path.realpath(path))
         if "id" not in saved or not os.path.isfile(target):
             return None
@@ -133,7 +133,7 @@ def _beside(checkpoint: str, scalars: Mapping[str, Any]) -> str:
 
 
 def scheduler_states(schedulers: Any) -> Any:
-    """The states of built schedulers, by optimizer name where there are several."""
+    """Return the states of built schedulers, by optimizer name where there are several."""
     if schedulers is None:
         return None
     if isinstance(schedulers, dict):

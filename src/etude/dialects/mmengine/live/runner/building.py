@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -53,19 +53,19 @@ class Building(Views):
     # -- log, hub, pictures --------------------------------------------------------------------------------------
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None, **kwargs: Any) -> MMLogger:
-        """The log of this run, ``<log_dir>/<timestamp>.log`` unless asked otherwise."""
+        """Return the log of this run, ``<log_dir>/<timestamp>.log`` unless asked otherwise."""
         log_file = log_file or os.path.join(self.log_dir, f"{self.timestamp}.log")
         options = {"name": self.experiment_name, "file_mode": "a", **kwargs}
         return MMLogger.get_instance(log_level=log_level, log_file=log_file, **options)
 
     def build_message_hub(self, message_hub: dict[str, Any] | None = None) -> MessageHub:
-        """The hub of this run."""
+        """Return the hub of this run."""
         if not isinstance(message_hub, dict | None):
             raise TypeError(f"message_hub should be dict or None, but got {message_hub!r}")
         return MessageHub.get_instance(**{"name": self.experiment_name, **(message_hub or {})})
 
     def build_visualizer(self, visualizer: Visualizer | dict[str, Any] | None = None) -> Visualizer:
-        """The visualizer; by default one that writes scalars to local JSON files."""
+        """Return the visualizer; by default one that writes scalars to local JSON files."""
         if isinstance(visualizer, Visualizer):
             return visualizer
         known = {"name": self.experiment_name, "save_dir": self.log_dir}
@@ -86,7 +86,7 @@ class Building(Views):
         return log_processor
 
     def build_evaluator(self, evaluator: Evaluator | dict[str, Any] | list[Any]) -> Evaluator:
-        """An evaluator from metrics: one, a list, or ``dict(metrics=…)`` with a ``type`` of its own."""
+        """Return an evaluator from metrics: one, a list, or ``dict(metrics=…)`` with a ``type`` of its own."""
         if isinstance(evaluator, Evaluator):
             return evaluator
         if isinstance(evaluator, dict) and "metrics" in evaluator:
@@ -99,16 +99,11 @@ class Building(Views):
     # -- model ---------------------------------------------------------------------------------------------------
 
     def build_model(self, model: nn.Module | dict[str, Any]) -> nn.Module:
-        """The model."""
-        if isinstance(model, nn.Module):
-            return model
-        if isinstance(model, dict):
-            made: nn.Module = MODELS.build(model)
-            return made
-        raise TypeError(f"model should be a nn.Module object or dict, but got {model!r}")
+        """Return the model."""
+        return model_of(model)
 
     def wrap_model(self, model_wrapper_cfg: dict[str, Any] | None, model: nn.Module) -> nn.Module:
-        """The model on its device; with several processes inside a wrapper that unites their gradients."""
+        """Return the model on its device; with several processes inside a wrapper that unites their gradients."""
         if is_model_wrapper(model):
             if model_wrapper_cfg is not None:
                 raise TypeError(
@@ -141,7 +136,7 @@ class Building(Views):
     # -- loops ---------------------------------------------------------------------------------------------------
 
     def build_train_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
-        """The train loop: ``type``, or ``by_epoch`` for one of the two that come along."""
+        """Return the train loop: ``type``, or ``by_epoch`` for one of the two that come along."""
         if isinstance(loop, BaseLoop):
             return loop
         if not isinstance(loop, dict):
@@ -159,11 +154,11 @@ class Building(Views):
         return made
 
     def build_val_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
-        """The validation loop."""
+        """Return the validation loop."""
         return self._evaluation_loop("val_loop", loop, ValLoop, self._val_dataloader, self._val_evaluator)
 
     def build_test_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
-        """The test loop."""
+        """Return the test loop."""
         return self._evaluation_loop("test_loop", loop, TestLoop, self._test_dataloader, self._test_evaluator)
 
     def _evaluation_loop(self, name: str, loop: Any, default: Any, dataloader: Any, evaluator: Any) -> BaseLoop:
@@ -178,21 +173,15 @@ class Building(Views):
     # -- optimizers and schedulers -------------------------------------------------------------------------------
 
     def build_optim_wrapper(self, optim_wrapper: Any) -> OptimWrapper | OptimWrapperDict:
-        """One optim wrapper, or several: a dict of wrappers, or what a ``constructor`` makes of the config."""
+        """Build one optim wrapper, or several: a dict of wrappers, or what a ``constructor`` makes of the config."""
         return optim_wrapper_of(self.model, optim_wrapper)
 
     def build_param_scheduler(self, scheduler: Any) -> Any:
-        """A list of schedulers; a dict of lists for several optimizers."""
+        """Return a list of schedulers; a dict of lists for several optimizers."""
         assert isinstance(self.optim_wrapper, OptimWrapper), (
             "`build_optim_wrapper` should be called before `build_param_scheduler`: schedulers move its groups"
         )
-        if not isinstance(self.optim_wrapper, OptimWrapperDict):
-            return self._build_param_scheduler(scheduler, self.optim_wrapper)
-        by_name = isinstance(scheduler, dict) and "type" not in scheduler
-        return {
-            name: self._build_param_scheduler(scheduler[name] if by_name else scheduler, wrapper)
-            for name, wrapper in self.optim_wrapper.items()
-        }
+        return schedulers_by_name(scheduler, self.optim_wrapper, self._build_param_scheduler)
 
     def _build_param_scheduler(self, scheduler: Any, optim_wrapper: OptimWrapper) -> list[_ParamScheduler]:
         loop = self.train_loop
@@ -205,7 +194,7 @@ class Building(Views):
         )
 
     def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict[str, Any] | None = None) -> None:
-        """Every learning rate times real batch size / ``base_batch_size``; before schedulers remember them."""
+        """Multiply every learning rate by real batch size / ``base_batch_size``, before schedulers remember them."""
         if auto_scale_lr is None or not auto_scale_lr.get("enable", False):
             return
         assert "base_batch_size" in auto_scale_lr, "Lack of `base_batch_size` in `auto_scale_lr`."
@@ -222,6 +211,16 @@ class Building(Views):
     def _maybe_compile(self, target: str) -> None:
         """Compile a method of the model, if the config asks for it."""
         compile_method(self.model, target, self.cfg.get("compile"))
+
+
+def model_of(model: nn.Module | dict[str, Any]) -> nn.Module:
+    """Build a model, unless it is one."""
+    if isinstance(model, nn.Module):
+        return model
+    if isinstance(model, dict):
+        made: nn.Module = MODELS.build(model)
+        return made
+    raise TypeError(f"model should be a nn.Module object or dict, but got {model!r}")
 
 
 def multiply_lr(optim_wrapper: OptimWrapper, real: int, base: int) -> None:
@@ -253,6 +252,14 @@ def optim_wrapper_of(model: nn.Module, optim_wrapper: Any) -> OptimWrapper | Opt
                 f"but got {name}={wrapper!r}"
             )
     return OptimWrapperDict(**optim_wrapper)
+
+
+def schedulers_by_name(scheduler: Any, optim_wrapper: Any, make: Callable[[Any, Any], list[_ParamScheduler]]) -> Any:
+    """``make(scheduler, wrapper)``: a list, or a dict of lists where there are several optimizers."""
+    if not isinstance(optim_wrapper, OptimWrapperDict):
+        return make(scheduler, optim_wrapper)
+    by_name = isinstance(scheduler, dict) and "type" not in scheduler
+    return {name: make(scheduler[name] if by_name else scheduler, wrapper) for name, wrapper in optim_wrapper.items()}
 
 
 def schedulers_of(

@@ -42,7 +42,7 @@ class Checkpoints(Afterwards):
     _randomness_cfg: dict[str, Any]
 
     def load_or_resume(self) -> None:
-        """As ``resume`` and ``load_from`` say; only the first time it is called."""
+        """Load or resume as ``resume`` and ``load_from`` say, the first time it is called."""
         if self._has_loaded:
             return
         if self._resume and self._load_from is None:
@@ -267,7 +267,7 @@ class Checkpoints(Afterwards):
         return state
 
     def _own_part(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The optimizer's state for this process; all of it unless the model is shared out."""
+        """Return the optimizer's state for this process; all of it unless the model is shared out."""
         if not sharded.is_sharded(self.model):
             return state
         shared = {key: state[key] for key in ("state", "param_groups")}
@@ -295,7 +295,7 @@ class Checkpoints(Afterwards):
         return meta
 
     def dump_config(self) -> None:
-        """The resolved config in ``work_dir``, under its own name or the start's time."""
+        """Write the resolved config to ``work_dir``, under its own name or the time of the start."""
         if is_main_process():
             name = os.path.basename(self.cfg.filename) if self.cfg.filename else f"{self.timestamp}.py"
             dump_public(self.cfg, os.path.join(self.work_dir, name))
@@ -321,7 +321,7 @@ def _matching(schedulers: Any, states: Any) -> list[tuple[Any, Any]]:
 
 
 def _with_histories(hub: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved hub with its histories as objects again, whichever program wrote them."""
+    """Return a saved hub with its histories as objects again, whichever program wrote them."""
     return {**hub, "log_scalars": {key: _history(value) for key, value in hub.get("log_scalars", {}).items()}}
 
 

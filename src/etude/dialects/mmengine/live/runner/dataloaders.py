@@ -81,7 +81,7 @@ def _batch_size(options: dict[str, Any]) -> int:
 
 
 def _get_batch_size(dataloader: dict[str, Any] | Any) -> int:
-    """The size of the batches of a dataloader, or of the config of one."""
+    """Return the size of the batches of a dataloader, or of the config of one."""
     if isinstance(dataloader, dict):
         return _batch_size(dict(dataloader))
     return int(dataloader.batch_sampler.batch_size)
@@ -108,7 +108,7 @@ def _collate(given: Any) -> Any:
 
 
 def _function(what: str, given: Any) -> Any:
-    """A callable as it is, or ``dict(type=name or callable, **arguments)``."""
+    """Return a callable as it is, or ``dict(type=name or callable, **arguments)``."""
     if not isinstance(given, dict):
         return given
     options = dict(given)

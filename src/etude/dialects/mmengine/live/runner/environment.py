@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import time
@@ -15,7 +14,7 @@ from etude.dialects.mmengine.live.dist.collectives import broadcast, sync_random
 from etude.dialects.mmengine.live.dist.utils import get_rank, get_world_size, init_dist, is_distributed
 from etude.dialects.mmengine.live.logging.message_hub import MessageHub
 from etude.dialects.openmm.config.config_base import pretty_public
-from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.logging import log_warning
 from etude.dialects.openmm.torch_utils import set_multi_processing
 
 _MAX_FILES = 4096
@@ -58,11 +57,7 @@ def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_r
     torch.cuda.manual_seed_all(own)
     if deterministic:
         if torch.backends.cudnn.benchmark:
-            print_log(
-                "torch.backends.cudnn.benchmark is switched off: the run is to be deterministic",
-                logger="current",
-                level=logging.WARNING,
-            )
+            log_warning("torch.backends.cudnn.benchmark is switched off: the run is to be deterministic")
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
         torch.use_deterministic_algorithms(True)

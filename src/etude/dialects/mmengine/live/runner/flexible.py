@@ -51,7 +51,7 @@ class FlexibleRunner(Runner):
 
     @classmethod
     def from_cfg(cls, cfg: Any) -> Any:
-        """A runner from a config, whose keys are the arguments."""
+        """Return a runner from a config, whose keys are the arguments."""
         cfg = copy.deepcopy(cfg)
         given = {name: cfg.get(name, copy.deepcopy(_DEFAULTS.get(name))) for name in _ARGUMENTS}
         given |= {
@@ -70,7 +70,7 @@ class FlexibleRunner(Runner):
         self._model_name = type(made).__name__
 
     def build_strategy(self, strategy: BaseStrategy | dict[str, Any] | None = None) -> BaseStrategy:
-        """The strategy; by default by whether there are several processes."""
+        """Return the strategy; by default by whether there are several processes."""
         if isinstance(strategy, BaseStrategy):
             return strategy
         options = {"type": "DDPStrategy" if self.distributed else "SingleDeviceStrategy", **(strategy or {})}
@@ -112,7 +112,7 @@ class FlexibleRunner(Runner):
             self.param_schedulers = strategy.param_schedulers
 
     def _init_model_weights(self) -> None:
-        """The strategy did it."""
+        """Do nothing: the strategy did it."""
 
     def _run_alone(self, loop: Any) -> dict[str, float]:
         wanted = self.cfg.get("init_weights_for_test_or_val", True)

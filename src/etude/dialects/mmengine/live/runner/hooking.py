@@ -114,7 +114,7 @@ class Hooking(Views):
 
     @property
     def hooks(self) -> list[Hook]:
-        """All hooks in the order they act."""
+        """Return all hooks in the order they act."""
         return self._hooks
 
     def register_hook(self, hook: Hook | dict[str, Any], priority: str | int | Priority | None = None) -> None:
@@ -145,7 +145,7 @@ class Hooking(Views):
         self._settle_hooks()
 
     def register_default_hooks(self, hooks: dict[str, Hook | dict[str, Any] | None] | None = None) -> None:
-        """The six default hooks; an entry of ``hooks`` replaces, removes (None) or adds one."""
+        """Register the six default hooks; an entry of ``hooks`` replaces, removes (None) or adds one."""
         chosen: dict[str, Any] = dict(DEFAULT_HOOKS)
         for name, hook in (hooks or {}).items():
             if hook is None and name in chosen:
@@ -198,7 +198,7 @@ class Hooking(Views):
             run.hooks = HookTable([*(Acting(hook, self, at) for at, hook in enumerate(self._hooks)), *others])
 
     def get_hooks_info(self) -> str:
-        """For every point, the hooks that act there in their order, with their priorities."""
+        """List for every point the hooks that act there in their order, with their priorities."""
         blocks = []
         for stage in Hook.stages:
             lines = [_line(hook) for hook in self._hooks if stage in hook.get_triggered_stages()]
@@ -207,7 +207,7 @@ class Hooking(Views):
         return "\n".join(blocks)
 
     def _warn_of_misspelt(self, hook: Hook) -> None:
-        """A method like ``after_train_itr`` would never be called; say so."""
+        """Warn about a method like ``after_train_itr``, which would never be called."""
         for name, _ in inspect.getmembers(type(hook), inspect.isfunction):
             if name.startswith(("before_", "after_")) and not hasattr(Hook, name):
                 meant = nearest(name, Hook.stages)

@@ -121,7 +121,7 @@ class Runner(Building, Checkpoints, Hooking):
 
     @classmethod
     def from_cfg(cls, cfg: Any) -> Any:
-        """A runner from a config, whose keys are the arguments; other keys stay readable as ``runner.cfg``."""
+        """Return a runner from a config, whose keys are the arguments; other keys stay readable as ``runner.cfg``."""
         cfg = copy.deepcopy(cfg)
         given = {name: cfg.get(name, copy.deepcopy(_DEFAULTS.get(name))) for name in _ARGUMENTS}
         return cls(model=cfg["model"], work_dir=cfg["work_dir"], cfg=cfg, **given)
@@ -138,7 +138,7 @@ class Runner(Building, Checkpoints, Hooking):
     def _open_logs(
         self, experiment_name: str | None, default_scope: str | None, log_processor: Any, log_level: int | str
     ) -> None:
-        """The run's name, its folder of logs, and the scope that names are looked up in from here on."""
+        """Set the run's name, its folder of logs, and the scope that names are looked up in from here on."""
         self._experiment_name = environment.unique_name(experiment_name, self.cfg.filename, self._timestamp)
         self._log_dir = os.path.join(self._work_dir, self._timestamp)
         os.makedirs(self._log_dir, exist_ok=True)
@@ -248,7 +248,7 @@ class Runner(Building, Checkpoints, Hooking):
         self._require_data()
 
     def _require_data(self) -> None:
-        """A command that trains on nothing has a mistake in its config; a script may know what it does."""
+        """Refuse a command that trains on no data; a script may have its reasons."""
         loader: Any = self.train_dataloader
         if self.core_run.plan is not None and _is_empty(loader):
             raise DataError("train_dataloader gives no batch: its dataset is empty, or drop_last leaves nothing of it")
@@ -276,7 +276,7 @@ class Runner(Building, Checkpoints, Hooking):
             original.turn_on_efficient_conv_bn_eval(self._bare_model(), joined)
 
     def _save_if_stopped(self) -> None:
-        """A run that was asked to stop (by a signal, say) leaves a file to resume from, inside an epoch too."""
+        """Save a file to resume from if the run was asked to stop, inside an epoch too."""
         if self.core_run.stopping is None or (self.iter >= self.max_iters and not self.owes_validation):
             return
         name = self._save_here()

@@ -51,7 +51,7 @@ class Views:
 
     @property
     def model(self) -> nn.Module:
-        """The model; a wrapper around it in a run of several processes."""
+        """Return the model; a wrapper around it in a run of several processes."""
         return self.core_run.model
 
     @model.setter
@@ -89,26 +89,26 @@ class Views:
 
     @property
     def val_begin(self) -> int:
-        """The first epoch or iteration that may be validated."""
+        """Return the first epoch or iteration that may be validated."""
         return int(self.train_loop.val_begin)
 
     @property
     def train_loop(self) -> Any:
-        """The train loop, built when it is first asked for."""
+        """Return the train loop, built when it is first asked for."""
         if isinstance(self._train_loop, dict):
             self._train_loop = self.build_train_loop(self._train_loop)  # type: ignore[attr-defined]
         return self._train_loop
 
     @property
     def val_loop(self) -> Any:
-        """The validation loop, built when it is first asked for."""
+        """Return the validation loop, built when it is first asked for."""
         if isinstance(self._val_loop, dict):
             self._val_loop = self.build_val_loop(self._val_loop)  # type: ignore[attr-defined]
         return self._val_loop
 
     @property
     def test_loop(self) -> Any:
-        """The test loop, built when it is first asked for."""
+        """Return the test loop, built when it is first asked for."""
         if isinstance(self._test_loop, dict):
             self._test_loop = self.build_test_loop(self._test_loop)  # type: ignore[attr-defined]
         return self._test_loop

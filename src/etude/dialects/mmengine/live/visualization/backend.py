@@ -36,7 +36,7 @@ def force_init_env(old_func: Callable[..., Any]) -> Any:
 
 
 def needed(module: str, purpose: str, *, extra: str = "tracking") -> Any:
-    """The optional package that a backend stands on."""
+    """Return the optional package that a backend stands on."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -44,7 +44,7 @@ def needed(module: str, purpose: str, *, extra: str = "tracking") -> Any:
 
 
 def number(value: Any) -> Any:
-    """A tensor, array or numpy number as Python's; anything else as it is."""
+    """Return a tensor, array or numpy number as Python's; anything else as it is."""
     return value.item() if isinstance(value, (torch.Tensor, np.ndarray, np.generic)) else value
 
 
@@ -58,7 +58,7 @@ class BaseVisBackend(metaclass=ABCMeta):
     @property
     @abstractmethod
     def experiment(self) -> Any:
-        """The object behind, for calls of one's own."""
+        """Return the object behind, for calls of one's own."""
 
     @abstractmethod
     def _init_env(self) -> Any:
@@ -150,7 +150,7 @@ class LocalVisBackend(BaseVisBackend):
 
     @force_init_env
     def written(self) -> tuple[str, int]:
-        """The file of scalars, and how much of it there is."""
+        """Return the file of scalars, and how much of it there is."""
         path = self._scalar_save_file
         return path, os.path.getsize(path) if os.path.exists(path) else 0
 
@@ -174,7 +174,7 @@ class LocalVisBackend(BaseVisBackend):
 
 @functools.lru_cache(maxsize=64)
 def below(folder: str, name: str) -> str:
-    """The path of ``name`` in ``folder``; a name that leads out of it is refused."""
+    """Return the path of ``name`` in ``folder``; a name that leads out of it is refused."""
     path = os.path.join(folder, name)
     inside = os.path.commonpath([os.path.abspath(path), os.path.abspath(folder)]) == os.path.abspath(folder)
     if not inside or "\0" in name:

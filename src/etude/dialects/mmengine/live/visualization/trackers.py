@@ -36,6 +36,8 @@ class TrackerVisBackend(BaseVisBackend):
 
     _kind: type[Service]
     _service: Any
+    #: The attribute of the service that ``experiment`` returns; empty for the package of the tracker.
+    _handle: str = ""
 
     def _open(self, *args: Any, **settings: Any) -> Any:
         self._kind.require(type(self).__name__)
@@ -49,8 +51,16 @@ class TrackerVisBackend(BaseVisBackend):
         return self._calls
 
     @property
+    @force_init_env
+    def experiment(self) -> Any:
+        if self._handle:
+            return getattr(self._opened, self._handle)
+        self._outbox.settle()
+        return needed(self._kind.package, type(self).__name__)
+
+    @property
     def _opened(self) -> Any:
-        """The service, once it is open: for calls of one's own."""
+        """Return the service, once it is open: for calls of one's own."""
         self._outbox.settle()
         return self._service
 
@@ -92,6 +102,7 @@ class TensorboardVisBackend(TrackerVisBackend):
     """TensorBoard's event files in ``save_dir``."""
 
     _kind = EventFiles
+    _handle = "writer"
 
     def _open(self, *args: Any, **settings: Any) -> Any:
         super()._open(*args, **settings)
@@ -99,11 +110,6 @@ class TensorboardVisBackend(TrackerVisBackend):
 
     def _init_env(self) -> None:
         self._open(self._save_dir)
-
-    @property
-    @force_init_env
-    def experiment(self) -> Any:
-        return self._service.writer
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
@@ -147,12 +153,6 @@ class WandbVisBackend(TrackerVisBackend):
             raise ValueError(f"define_metric_cfg should be dict or list, but got {metrics!r}")
         os.makedirs(self._save_dir, exist_ok=True)
         self._open(metrics, **{"dir": self._save_dir, **(self._init_kwargs or {})})
-
-    @property
-    @force_init_env
-    def experiment(self) -> Any:
-        self._outbox.settle()
-        return needed("wandb", "WandbVisBackend")
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
@@ -289,12 +289,6 @@ class ClearMLVisBackend(TrackerVisBackend):
     def _init_env(self) -> None:
         self._open(**(self._init_kwargs or {}))
 
-    @property
-    @force_init_env
-    def experiment(self) -> Any:
-        self._outbox.settle()
-        return needed("clearml", "ClearMLVisBackend")
-
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
         self.cfg = config
@@ -314,6 +308,7 @@ class NeptuneVisBackend(TrackerVisBackend):
     """A Neptune run; offline unless ``init_kwargs`` say otherwise."""
 
     _kind = NeptuneRun
+    _handle = "run"
 
     def __init__(self, save_dir: str | None = None, init_kwargs: dict[str, Any] | None = None) -> None:
         super().__init__(save_dir)  # type: ignore[arg-type]
@@ -321,11 +316,6 @@ class NeptuneVisBackend(TrackerVisBackend):
 
     def _init_env(self) -> None:
         self._open(**({"mode": "offline"} if self._init_kwargs is None else self._init_kwargs))
-
-    @property
-    @force_init_env
-    def experiment(self) -> Any:
-        return self._opened.run
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
@@ -341,6 +331,7 @@ class DVCLiveVisBackend(TrackerVisBackend):
     """DVCLive's files; those with ``artifact_suffix`` are logged as artifacts at the end."""
 
     _kind = DvcLiveRun
+    _handle = "live"
 
     def __init__(
         self,
@@ -355,11 +346,6 @@ class DVCLiveVisBackend(TrackerVisBackend):
         os.makedirs(self._save_dir, exist_ok=True)
         options = {"dir": self._save_dir, "save_dvc_exp": True, "dvcyaml": None, "cache_images": True}
         self._open(**(self._init_kwargs or options))
-
-    @property
-    @force_init_env
-    def experiment(self) -> Any:
-        return self._opened.live
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
@@ -381,6 +367,7 @@ class AimVisBackend(TrackerVisBackend):
     """An Aim run."""
 
     _kind = AimRun
+    _handle = "run"
 
     def __init__(self, save_dir: str | None = None, init_kwargs: dict[str, Any] | None = None) -> None:
         super().__init__(save_dir)  # type: ignore[arg-type]
@@ -388,11 +375,6 @@ class AimVisBackend(TrackerVisBackend):
 
     def _init_env(self) -> None:
         self._open(**{"repo": self._save_dir, **self._init_kwargs})
-
-    @property
-    @force_init_env
-    def experiment(self) -> Any:
-        return self._opened.run
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:

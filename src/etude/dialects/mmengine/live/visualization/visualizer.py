@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import warnings
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import torch
 from etude.dialects.mmengine.live.dist.utils import master_only
 from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend
 from etude.dialects.mmengine.live.visualization.drawing import Drawing
-from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.logging import log_warning
 from etude.dialects.openmm.registries.managers import ManagerMixin
 from etude.dialects.openmm.registries.root import VISBACKENDS, VISUALIZERS
 from etude.dialects.openmm.utils.misc import is_seq_of
@@ -88,7 +87,7 @@ class Visualizer(Drawing, ManagerMixin):
         self._dataset_meta = dataset_meta
 
     def get_backend(self, name: str) -> BaseVisBackend | None:
-        """The backend of that name, if there is one."""
+        """Return the backend of that name, if there is one."""
         return self._vis_backends.get(name)
 
     @master_only
@@ -145,7 +144,7 @@ class Visualizer(Drawing, ManagerMixin):
                 getattr(backend, method)(*args, **kwargs)
             except OSError as error:
                 self._lost.add(name)
-                print_log(f"{name} is given up, the run goes on without it: {error}", "current", logging.WARNING)
+                log_warning(f"{name} is given up, the run goes on without it: {error}")
 
 
 def _lacks_folder(backend: BaseVisBackend) -> bool:

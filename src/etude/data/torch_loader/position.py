@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from etude.data.seeds import kept_generators
-from etude.data.worker_states import Desk, Drawn, Init, Made, StartWorker, State, Turn
+from etude.data.torch_loader.worker_states import Desk, Drawn, Init, Made, StartWorker, State, Turn
 
 Restart = Callable[[], None]
 _OWN = frozenset({"_inner", "_workers", "_skip", "_restart", "_lend", "_asked"})

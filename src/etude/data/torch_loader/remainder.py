@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
-from etude.data import position
 from etude.data.seeds import kept_generators
-from etude.dialects.mmcv1.live.runner import exact_resume as exact
-from etude.dialects.mmcv1.live.workers import EpochSeeds
+from etude.data.torch_loader import passes, position
+from etude.data.torch_loader.epoch_seeds import EpochSeeds
 
 
 class Rest:
@@ -69,7 +68,7 @@ def facts(loader: Any, world: int) -> dict[str, Any] | None:
     if world == 1 and type(sampler) is SequentialSampler:
         return {"kind": "in order", **usual}
     whole = type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == usual["length"]
-    if world == 1 and whole and exact.workers_of(loader) is None:
+    if world == 1 and whole and passes.workers_of(loader) is None:
         return {"kind": "drawn", **usual}
     return None
 
@@ -109,13 +108,13 @@ def _order(known: Mapping[str, Any], saved: Mapping[str, Any]) -> list[int] | No
     with kept_generators():
         own = torch.Generator().set_state(saved["own"][0]) if saved["own"] else None
         loader: Any = DataLoader(samples, batch_size=None, sampler=RandomSampler(samples, generator=own), generator=own)
-        exact.set_rng_state(saved["rng"])
+        passes.set_rng_state(saved["rng"])
         drawn = iter(loader)
-        exact.set_rng_state(saved["first_rng"])
+        passes.set_rng_state(saved["first_rng"])
         return [int(one) for one in drawn]
 
 
-def begin(loader: Any, order: Sequence[int], rank: int, world: int) -> tuple[Any, exact.Pass]:
+def begin(loader: Any, order: Sequence[int], rank: int, world: int) -> tuple[Any, passes.Pass]:
     """Begin a pass over this process's share of ``order``; it ends where a whole epoch would."""
     holder, name = _place(loader)
     if holder is None:
@@ -123,9 +122,9 @@ def begin(loader: Any, order: Sequence[int], rank: int, world: int) -> tuple[Any
     inner = vars(holder)[name]
     made = Rest(inner.inner if isinstance(inner, Rest) else inner, order, rank, world)
     vars(holder)[name] = made  # past torch's loader, which refuses another sampler
-    current = exact.Pass(loader, at_once=True)
+    current = passes.Pass(loader, at_once=True)
     current.taken = max(0, len(loader) - len(made.batches))
-    return exact.begin(loader), current
+    return passes.begin(loader), current
 
 
 def can_begin(loader: Any) -> bool:

@@ -1,0 +1,96 @@
+"""Who this process is among several, and how it joins those that torchrun, srun or mpirun has started with it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import distributed
+from torch.distributed import ProcessGroup
+
+from etude.dist import reports
+from etude.dist.world import first_host
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: Launcher → what it calls rank, world size and local rank.
+_VARIABLES = {
+    "pytorch": ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    "slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    "mpi": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+}
+
+
+def is_distributed() -> bool:
+    """Return whether the process group has been made."""
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def get_rank(group: ProcessGroup | None = None) -> int:
+    """Return the number of this process, from 0."""
+    return distributed.get_rank(group) if is_distributed() else 0
+
+
+def get_world_size(group: ProcessGroup | None = None) -> int:
+    """Return the number of processes."""
+    return distributed.get_world_size(group) if is_distributed() else 1
+
+
+def get_dist_info(group: ProcessGroup | None = None) -> tuple[int, int]:
+    """Rank of this process and number of processes; ``(0, 1)`` alone."""
+    return get_rank(group), get_world_size(group)
+
+
+def master_only(func: F) -> F:
+    """Let only rank 0 run ``func``; the others return None."""
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs) if get_rank() == 0 else None
+
+    return wrapper  # type: ignore[return-value]
+
+
+def join(launcher: str, backend: str, *, port: int | None = None, **kwargs: Any) -> None:
+    """Make the process group from what ``launcher`` (``pytorch``, ``slurm`` or ``mpi``) put into the environment.
+
+    ``nccl`` on a machine without a GPU becomes ``gloo``, so that a run on CPUs starts.
+    """
+    if launcher not in _VARIABLES:
+        raise ValueError(f"Invalid launcher type: {launcher!r}; it is 'pytorch', 'slurm' or 'mpi'")
+    _announce(launcher, port)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    elif backend == "nccl":
+        backend = "gloo"
+    distributed.init_process_group(backend=backend, **{"timeout": reports.timeout()} | kwargs)
+
+
+def _announce(launcher: str, port: int | None) -> None:
+    """Set torchrun's variables, which torch reads, from those of ``launcher``."""
+    rank, size, local_rank = _VARIABLES[launcher]
+    os.environ["RANK"], os.environ["WORLD_SIZE"] = os.environ[rank], os.environ[size]
+    default = int(os.environ["RANK"]) % max(torch.cuda.device_count(), 1)
+    os.environ["LOCAL_RANK"] = os.environ.get(local_rank, str(default))
+    if port is not None:
+        os.environ["MASTER_PORT"] = str(port)
+    if launcher == "pytorch":
+        return
+    os.environ.setdefault("MASTER_PORT", "29500")
+    if launcher == "slurm":
+        os.environ.setdefault("MASTER_ADDR", first_host(os.environ["SLURM_NODELIST"]))
+    elif "MASTER_ADDR" not in os.environ:
+        raise KeyError("the environment variable MASTER_ADDR is not set; mpirun does not say where the processes meet")
+
+
+def random_seed_everywhere(device: torch.device) -> int:
+    """Draw a seed below 2**31; all ranks get that of rank 0."""
+    seed = np.random.randint(2**31)
+    if get_world_size() == 1:
+        return int(seed)
+    shared = torch.tensor(seed if get_rank() == 0 else 0, dtype=torch.int64, device=device)
+    distributed.broadcast(shared, src=0)
+    return int(shared.item())
