@@ -263,7 +263,7 @@ def test_a_resumed_run_is_told_from_where_it_goes_on(both: Any) -> None:
     told, happened = _series(record.values, "lr")[0], _series(seen.values, "lr")[0]
     assert [step for step, _ in told] == list(range(18, 30))
     assert [value for _, value in told] == [value for _, value in happened]
-    assert any("goes on after epoch 3, iteration 18" in note for note in record.notes)
+    assert any("continues after epoch 3, iteration 18" in note for note in record.notes)
 
 
 def test_a_policy_that_will_fail_is_told_with_its_step(both: Any) -> None:

@@ -304,7 +304,7 @@ def test_a_loss_that_is_not_finite_is_warned_of_once_with_the_way_back(tmp_path:
 
 def test_a_loss_that_never_was_finite_has_no_way_back(tmp_path: Path) -> None:
     toy.make(tmp_path, model=mistaken.WrongNet("nan"), log_level="INFO").train()
-    assert "at iteration 1. MMEngine trains on all the same and saves what comes of it. There is no" in _log(tmp_path)
+    assert "at iteration 1. MMEngine continues to train and saves the result. There is no" in _log(tmp_path)
 
 
 def _log(folder: Path) -> str:

@@ -19,7 +19,7 @@ from etude.dialects.openmm.checks.lowering import Lowering, accepted, number
 from etude.dialects.openmm.checks.typos import Words, report_typos
 from etude.dialects.openmm.config.config_v1 import ConfigDict
 from etude.dialects.openmm.project_names import remedy
-from etude.dialects.openmm.reading.errors import told_by_line
+from etude.dialects.openmm.reading.errors import reported_by_line
 from etude.dialects.openmm.reading.inherited import report_inherited
 from etude.dialects.openmm.reading.text_style import Style, read_chain
 from etude.dialects.openmm.reading.tree import refuse_python, tree_of
@@ -41,7 +41,7 @@ _DATA_KEYS = (*(key for key in KEYS.fields("data") if key not in ("imgs_per_gpu"
 #: Policies under the names that they have elsewhere.
 _POLICIES = {"cosine": "CosineAnnealing", "cos": "CosineAnnealing", "multistep": "step", "constant": "fixed"}
 SPLITS = ("train", "val", "test")
-#: What belongs where, for telling slips of the fingers.
+#: What belongs where, to find misspelt words.
 WORDS = Words(
     top=KNOWN_KEYS,
     # The layers of mmcv 2.x have their bases from MMEngine.
@@ -76,7 +76,7 @@ WORDS = Words(
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
     """Read the config and its bases, with overrides; nothing of ``custom_imports`` is imported."""
     refuse_python(path, options or {})
-    with told_by_line(path):
+    with reported_by_line(path):
         source = read_chain(path, Style(ConfigDict))
     return tree_of(source, path, overrides, options or {})
 

@@ -1,4 +1,4 @@
-"""Parts of models and data sets that nobody registers. Without ``custom_imports`` a script may bring them, so then
+"""Finds parts of models and data sets that nothing registers. Without ``custom_imports`` a script may bring them; then
 only those are reported that are known not to be served."""
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _is_slip(finding: Finding) -> bool:
 
 
 def _remedy(low: Lowering, path: Path, name: str) -> str:
-    """Suggest what to do about a name that nobody registers; empty where a script may bring it."""
+    """Suggest what to do about a name that nothing registers; empty where a script may bring it."""
     if name in _NOT_SERVED:
         return f"Étude does not bring it: {_NOT_SERVED[name]}"
     alike = _registered(low, path)
@@ -113,7 +113,7 @@ _PARTS = (
 )  # fmt: skip
 #: Registries that hold no part of a model.
 _OTHERS = ("DATASETS", "PIPELINES", "HOOKS", "OPTIMIZERS", "OPTIMIZER_BUILDERS", "RUNNERS", "SAMPLERS")
-#: Data sets around others; builders make them by hand, and pass over keys that they do not know.
+#: Data sets around others; builders make them without the registry, and ignore unknown keys.
 _WRAPPERS = (
     "ConcatDataset", "RepeatDataset", "ClassBalancedDataset", "KFoldDataset", "MultiImageMixDataset",
     "RandomSampleConcatDataset",

@@ -68,7 +68,7 @@ def _arguments(low: Lowering, path: Path, given: Mapping[Any, Any], target: str)
         elif (
             isinstance(value, str | list | tuple | dict)
             and _is_scalar(declared(annotation))
-            and not _is_told(low, where)
+            and not _is_reported(low, where)
         ):
             try:
                 conform(value, annotation)
@@ -76,7 +76,7 @@ def _arguments(low: Lowering, path: Path, given: Mapping[Any, Any], target: str)
                 low.error(low.place(*where), f"{dotted(where)} must be {misfit}", misfit.hint)
     for refusal in refused(target.rpartition(":")[2], given):
         where = (*path, refusal.key)
-        if not _is_told(low, where):
+        if not _is_reported(low, where):
             low.error(low.place(*where), f"{dotted(where)} {refusal.message}", refusal.hint)
     for ending in ("lr", "momentum"):
         pair = (f"min_{ending}", f"min_{ending}_ratio")
@@ -84,7 +84,7 @@ def _arguments(low: Lowering, path: Path, given: Mapping[Any, Any], target: str)
             low.error(low.place(*path), f"{dotted(path)} needs exactly one of {pair[0]} and {pair[1]}")
 
 
-def _is_told(low: Lowering, path: Path) -> bool:
+def _is_reported(low: Lowering, path: Path) -> bool:
     """Return whether an error speaks of the value at ``path`` already."""
     at = str(low.place(*path))
     return any(f.at == at and f.severity == "error" and f"{dotted(path)} " in f"{f.message} " for f in low.findings)

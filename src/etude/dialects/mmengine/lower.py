@@ -20,7 +20,7 @@ from etude.dialects.openmm.checks.lowering import Lowering, accepted, number
 from etude.dialects.openmm.checks.schemas import KeyTable
 from etude.dialects.openmm.checks.typos import Words, report_typos
 from etude.dialects.openmm.config.config_v2 import read_source
-from etude.dialects.openmm.reading.errors import told_by_line
+from etude.dialects.openmm.reading.errors import reported_by_line
 from etude.dialects.openmm.reading.imported import broken_imports
 from etude.dialects.openmm.reading.inherited import report_inherited, report_late_changes
 from etude.dialects.openmm.reading.tree import refuse_python, tree_of
@@ -52,7 +52,7 @@ SPLITS = ("train", "val", "test")
 _SECTIONS = ("train_cfg", "default_hooks", "custom_imports", "randomness", "env_cfg", "auto_scale_lr")
 _GENERAL = "ParamScheduler"
 _INITS = ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier")
-#: What belongs where, for telling slips of the fingers.
+#: What belongs where, to find misspelt words.
 WORDS = Words(
     top=KNOWN_KEYS,
     served=names.MODULES,
@@ -103,7 +103,7 @@ def _table(name: str) -> dict[str, str]:
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
     """Read the config and its bases, with overrides; nothing of ``custom_imports`` is imported."""
     refuse_python(path, options or {})
-    with told_by_line(path, base="_base_.{}"):
+    with reported_by_line(path, base="_base_.{}"):
         source = read_source(path)
     return tree_of(source, path, overrides, options or {})
 

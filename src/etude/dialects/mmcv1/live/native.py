@@ -29,7 +29,7 @@ class TrainStep:
         self.model, self.step = forward.model, step
         self.optimizer = next(iter(optimizers.values()))
         if hasattr(self.model, "init_weights"):
-            with init_notes.untold():
+            with init_notes.unlogged():
                 self.model.init_weights()
 
     def __call__(self, run: Run, batch: Any) -> Any:

@@ -39,7 +39,7 @@ def rehearse(run: Run, record: Record) -> None:
     wired = training.wired  # type: ignore[attr-defined]
     for stops in [hook for hook in run.hooks if isinstance(hook, Stops)]:
         run.hooks.remove(stops)
-    _note_what_is_not_told(runner, record)
+    _note_unpredicted(runner, record)
     with tempfile.TemporaryDirectory(prefix="etude-plan-") as folder:
         _Stage(runner, record, folder).set_up(run.total_steps)
         wired.loaders = [Blank(loader) for loader in wired.loaders]
@@ -196,7 +196,7 @@ def _is_ours(method: Any) -> bool:
     return str(getattr(method, "__module__", "")).startswith("etude.")
 
 
-def _note_what_is_not_told(runner: Any, record: Record) -> None:
+def _note_unpredicted(runner: Any, record: Record) -> None:
     for hook in runner.hooks:
         if isinstance(hook, EvalHook) and hook.save_best is not None:
             what = "first result" if hook.save_best == "auto" else hook.save_best
@@ -205,7 +205,7 @@ def _note_what_is_not_told(runner: Any, record: Record) -> None:
     if yours:
         record.note(f"hooks of your own are noted where they act, what they do is not predicted: {', '.join(yours)}")
     if runner.iter:
-        record.note(f"the run is resumed: it goes on after epoch {runner.epoch}, iteration {runner.iter}")
+        record.note(f"the run is resumed: it continues after epoch {runner.epoch}, iteration {runner.iter}")
 
 
 def _only_noted(hook: Hook) -> bool:

@@ -2,7 +2,7 @@
 
 What the runner makes itself gets exactly the arguments that the config writes, so a parameter that the class does not
 take, or one that it needs, is a mistake. Parts inside a part (a model's backbone) are made by the user's own code,
-which may add or take away some: there a slip of the fingers is a mistake and the rest a warning.
+which may add or take away some: there a misspelt name is a mistake and the rest a warning.
 """
 
 from __future__ import annotations

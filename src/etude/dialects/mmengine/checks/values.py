@@ -1,4 +1,4 @@
-"""Checks sections and values: keys that nobody reads, keys that need each other, windows that never open."""
+"""Checks sections and values: keys that nothing reads, keys that need each other, windows that never open."""
 
 from __future__ import annotations
 

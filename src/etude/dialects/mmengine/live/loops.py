@@ -22,7 +22,7 @@ from etude.errors import Stopped
 
 
 class BaseLoop(metaclass=ABCMeta):
-    """A loop of one's own: give ``run()``. A config of a dataloader is built with the runner's seed."""
+    """The base of loops: a subclass gives ``run()``. A config of a dataloader is built with the runner's seed."""
 
     def __init__(self, runner: Any, dataloader: Any) -> None:
         self._runner = runner

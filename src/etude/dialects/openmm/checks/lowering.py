@@ -156,7 +156,7 @@ class Lowering:
         return ""
 
     def unknown_keys(self, known: Sequence[str]) -> None:
-        """Top-level keys that nobody reads: neither known words, nor variables that the config itself uses."""
+        """Report top-level keys that nothing reads: neither known words, nor variables that the config itself uses."""
         used = names_used(self.tree.files.values())
         for key in self.tree.values:
             if key in known or not isinstance(key, str) or key.startswith("_") or key in used:

@@ -1,6 +1,6 @@
 """Finds misspelt keys and names: a word that is one letter away from one that belongs there.
 
-Configs of this world may hold user-defined variables and keys that nobody reads, so an unknown word alone is no
+Configs of this world may hold user-defined variables and keys that nothing reads, so an unknown word alone is no
 mistake. One that is a single slip away from a word that belongs there, and is missing, surely is.
 """
 

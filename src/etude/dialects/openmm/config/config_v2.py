@@ -134,7 +134,7 @@ class Config(ConfigBase):
             console.print(text)
         return capture.get()
 
-    # -- private names of MMEngine that other packages call all the same -------------------------------------------
+    # -- private names of MMEngine that other packages call, too ----------------------------------------------
 
     @staticmethod
     def _file2dict(

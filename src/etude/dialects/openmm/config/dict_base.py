@@ -11,7 +11,7 @@ from etude.errors import suggest
 
 
 class MissingAttribute(AttributeError):
-    """An attribute that is not there; the near names are looked for only when somebody reads the message."""
+    """An attribute that is not there; the near names are looked up only when the message is read."""
 
     def __init__(self, kind: str, name: str, known: Iterable[Any]) -> None:
         super().__init__(kind, name)

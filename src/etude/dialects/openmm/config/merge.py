@@ -8,7 +8,7 @@ from typing import Any
 from etude.dialects.openmm.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError
 
 DELETE = "_delete_"
-#: Where the child wrote a key, by its dotted path; empty where nobody knows.
+#: Where the child wrote a key, by its dotted path; empty where that is unknown.
 Where = Callable[[str], str]
 
 

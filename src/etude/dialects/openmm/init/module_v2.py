@@ -39,7 +39,7 @@ class BaseModule(InitModule, metaclass=ABCMeta):
             self._is_init = True
 
     def _apply_own(self) -> list[Any]:
-        """Apply the rules of one's own that are not ``Pretrained``; those come back."""
+        """Apply the own rules that are not ``Pretrained``, and return those that are."""
         if not self.init_cfg:
             return []
         print_log(

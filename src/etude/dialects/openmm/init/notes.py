@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 _TITLE = "Name of parameter - Initialization information\n"
-_UNTOLD: ContextVar[bool] = ContextVar("untold", default=False)
+_UNLOGGED: ContextVar[bool] = ContextVar("unlogged", default=False)
 
 
 @contextmanager
@@ -31,13 +31,13 @@ def notes_of(module: nn.Module, logger: logging.Logger) -> Iterator[None]:
 
 
 @contextmanager
-def untold() -> Iterator[None]:
+def unlogged() -> Iterator[None]:
     """Drop the notes within the block: there is no log for them."""
-    token = _UNTOLD.set(True)
+    token = _UNLOGGED.set(True)
     try:
         yield
     finally:
-        _UNTOLD.reset(token)
+        _UNLOGGED.reset(token)
 
 
 def _open(module: nn.Module) -> None:
@@ -56,7 +56,7 @@ def _dump(module: nn.Module, logger: logging.Logger) -> None:
 
     A handler with a method ``note_text`` is a file that will be opened later.
     """
-    if _UNTOLD.get():
+    if _UNLOGGED.get():
         return
     notes: Any = module._params_init_info
     lines = [

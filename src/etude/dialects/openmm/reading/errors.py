@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def told_by_line(path: str, *, base: str = "{{{{_base_.{}}}}}") -> Iterator[None]:
+def reported_by_line(path: str, *, base: str = "{{{{_base_.{}}}}}") -> Iterator[None]:
     """Turn what the code of ``path`` or of its bases raises into a :class:`~etude.errors.ConfigError` with a place.
 
     A name that is missing because its import is misspelt is reported at the import. What a user-defined module raises
-    while the config imports it is not the config's mistake and goes on as it is. ``base`` is how the dialect writes a
+    while the config imports it is not the config's mistake and is raised as it is. ``base`` is how the dialect writes a
     value of the base.
     """
     try:

@@ -61,7 +61,7 @@ def _tell_marker(low: Lowering, path: Path, key: str) -> bool:
 
 
 def _tell_idle_delete(low: Lowering, path: Path, value: Mapping[Any, Any]) -> None:
-    """``_delete_`` where no base has the dict stays in it, and is an argument that nobody takes."""
+    """``_delete_`` where no base has the dict stays in it, and is an argument that nothing takes."""
     at = str(low.place(*path, DELETE))
     for number, finding in enumerate(low.findings):
         if DELETE in value and finding.at == at and repr(DELETE) in finding.message:

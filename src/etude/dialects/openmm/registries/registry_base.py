@@ -1,4 +1,4 @@
-"""The base of both registries: a tree of tables of callables, and what a script has put into them by hand."""
+"""The base of both registries: a tree of tables of callables, and what a script has registered."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class EvalHook(Hook):
 
     @contextmanager
     def _without_traces(self) -> Iterator[None]:
-        """A run that goes on evaluates once more than one that was never stopped, as mmcv does. That evaluation takes
+        """Hide the extra evaluation of a resumed run, which mmcv makes before it trains. That evaluation takes
         no random numbers from the training, and is no candidate for the best."""
         if not self._goes_on:
             yield
@@ -184,7 +184,7 @@ class EvalHook(Hook):
     def _evaluate_and_go_on(self, runner: BaseRunner) -> None:
         """Evaluate, and put the model back into the mode it was in: training may follow.
 
-        When it fails, what was trained until now is saved, so that a run with the mistake mended can go on.
+        When it fails, what was trained until now is saved, so that a run can resume once the mistake is mended.
         """
         training, generators = runner.model.training, Snapshot.take()
         try:
@@ -347,7 +347,7 @@ def _arguments(evaluate: Any) -> list[str] | None:
 
 
 def place_of(runner: BaseRunner, key: str) -> str:
-    """Return where a config says ``key`` of its evaluation; empty in a run by hand."""
+    """Return where a config says ``key`` of its evaluation; empty in a run of a script."""
     plan = runner.engine.plan
     hooks = [hook.spec for hook in plan.hooks if hook.spec.name == "EvalHook"] if plan is not None else []
     return str(hooks[0].place(key)) if hooks else ""

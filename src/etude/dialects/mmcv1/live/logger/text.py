@@ -95,8 +95,8 @@ class TextLoggerHook(LoggerHook):
         began = max(1, now - self.interval + 1)
         back = way_back([str(runner.work_dir)], lengths, began=began, most=0, flag="--resume-from")
         runner.logger.warning(
-            f"{name} is {record[name]} at iteration {now} or shortly before. mmcv trains on all the same and saves "
-            f"what comes of it; the hook CheckInvalidLossHook would end the run. {back}"
+            f"{name} is {record[name]} at iteration {now} or shortly before. mmcv continues to train and saves "
+            f"the result; the hook CheckInvalidLossHook would end the run. {back}"
         )
 
     def after_run(self, runner: BaseRunner) -> None:

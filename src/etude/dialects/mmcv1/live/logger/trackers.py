@@ -51,7 +51,7 @@ class TensorboardLoggerHook(TrackerHook):
 
     @property
     def writer(self) -> Any:
-        """Return the ``SummaryWriter``, for calls of one's own."""
+        """Return the ``SummaryWriter``, for your own calls."""
         return self.service.writer
 
     @master_only
@@ -95,7 +95,7 @@ class WandbLoggerHook(TrackerHook):
 
     @property
     def wandb(self) -> Any:
-        """Return the package, for calls of one's own, with the run that is open."""
+        """Return the package, for your own calls, with the run that is open."""
         self.outbox.settle()
         return need("wandb", "WandbLoggerHook", extra="tracking")
 
@@ -153,7 +153,7 @@ class MlflowLoggerHook(TrackerHook):
 
     @property
     def mlflow(self) -> Any:
-        """Return the package, for calls of one's own, with the run that is open."""
+        """Return the package, for your own calls, with the run that is open."""
         mlflow = need("mlflow", "MlflowLoggerHook", extra="tracking")
         self.outbox.settle()
         self.service.activate()
@@ -206,7 +206,7 @@ class NeptuneLoggerHook(TrackerHook):
 
     @property
     def run(self) -> Any:
-        """Neptune's run, for calls of one's own."""
+        """Return Neptune's run, for your own calls."""
         self.outbox.settle()
         return self.service.run
 
@@ -241,7 +241,7 @@ class ClearMLLoggerHook(TrackerHook):
 
     @property
     def task(self) -> Any:
-        """ClearML's task, for calls of one's own."""
+        """Return ClearML's task, for your own calls."""
         self.outbox.settle()
         return self.service.task
 
@@ -274,7 +274,7 @@ class DvcliveLoggerHook(TrackerHook):
 
     @property
     def dvclive(self) -> Any:
-        """Return the ``Live`` object, for calls of one's own."""
+        """Return the ``Live`` object, for your own calls."""
         self.outbox.settle()
         return self.service.live
 

@@ -29,7 +29,7 @@ class LogBuffer:
         self.clear_output()
 
     def clear_output(self) -> None:
-        """Forget the output only; the histories go on."""
+        """Forget the output, not the histories."""
         self.output.clear()
         self.ready = False
 

@@ -18,7 +18,7 @@ from etude.errors import SaveError
 
 
 class Position:
-    """Where the loop is: the stage that is being called, the turn of the workflow, saves whose stage goes on."""
+    """Where the loop is: the stage that is being called, the turn of the workflow, saves whose stage is not over."""
 
     def __init__(self) -> None:
         self.stage = ""

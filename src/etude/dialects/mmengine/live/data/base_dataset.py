@@ -19,7 +19,7 @@ from etude.dialects.openmm.registries.root import TRANSFORMS
 
 
 def force_full_init(old_func: Callable[..., Any]) -> Callable[..., Any]:
-    """Call ``full_init()`` of the object before the method, if nobody has."""
+    """Call ``full_init()`` of the object before the first method call."""
 
     @functools.wraps(old_func)
     def wrapper(obj: Any, *args: Any, **kwargs: Any) -> Any:

@@ -20,7 +20,7 @@ class EMAHook(Hook):
     """Averages after each iteration from ``begin_iter`` or ``begin_epoch`` on; before that the copy follows the model.
 
     Validation and testing see the averaged weights. In a checkpoint ``state_dict`` holds the averaged weights, ready
-    for use, and ``ema_state_dict`` those that training goes on with.
+    for use, and ``ema_state_dict`` those that training continues with.
     """
 
     priority = "NORMAL"

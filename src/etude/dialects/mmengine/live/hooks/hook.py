@@ -21,7 +21,7 @@ class Hook:
 
     The points of epochs and iterations fall back on ``_before_epoch``, ``_after_epoch``, ``_before_iter`` and
     ``_after_iter``, which learn the mode. ``runner.epoch`` and ``runner.iter`` count from 0 and move on after the
-    matching ``after_*`` point. A point that nobody overrides costs a run nothing.
+    matching ``after_*`` point. A point that no hook overrides costs a run nothing.
     """
 
     priority: int | str = "NORMAL"

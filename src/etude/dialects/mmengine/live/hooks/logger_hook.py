@@ -184,8 +184,8 @@ def describe_divergence(runner: Any, row: Mapping[str, Any]) -> str | None:
         return None
     began = _beginning(runner, name)
     return (
-        f"{name} is {row[name]}, for the first time at iteration {began}. MMEngine trains on all the same and saves "
-        f"what comes of it. {_way_back(runner, began)}"
+        f"{name} is {row[name]}, for the first time at iteration {began}. MMEngine continues to train and saves "
+        f"the result. {_way_back(runner, began)}"
     )
 
 

@@ -59,7 +59,7 @@ class RuntimeInfoHook(Hook):
         if outputs is not None:
             hub = runner.message_hub
             for name, value in outputs.items():
-                # A differentiable result of this step: nobody writes to it any more.
+                # A differentiable result of this step: it is not written to any more.
                 if isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf and value.numel() == 1:
                     hub.buffer(f"train/{name}").append(value.detach())
                 else:

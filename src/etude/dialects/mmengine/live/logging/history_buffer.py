@@ -1,6 +1,6 @@
 """A scalar over the iterations, and statistics of its last entries.
 
-A tensor stays a tensor until somebody reads the buffer. :func:`settle` turns what waits in many buffers into numbers
+A tensor stays a tensor until the buffer is read. :func:`settle` turns what waits in many buffers into numbers
 at once, so that a log line costs one transfer from the device, not one per scalar and iteration.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-#: A buffer nobody reads settles by itself after so many entries, so that waiting tensors do not pile up.
+#: A buffer that is not read settles by itself after so many entries, so that waiting tensors do not pile up.
 _MOST_WAITING = 4096
 
 
@@ -66,9 +66,9 @@ class HistoryBuffer:
         self.append(log_val, count)
 
     def append(self, value: Any, count: float = 1) -> None:
-        """Add a number, or a detached tensor of one element that nobody will change any more.
+        """Add a number, or a detached tensor of one element that will not change any more.
 
-        The tensor is read when somebody reads the buffer.
+        The tensor is read when the buffer is read.
         """
         if type(value) is float and not self._waiting:
             self._values.append(value)

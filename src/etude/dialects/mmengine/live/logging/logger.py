@@ -38,7 +38,7 @@ class FilterDuplicateWarning(logging.Filter):
 
 
 class LogFile(logging.FileHandler):
-    """A file of lines. When it cannot be written any more, this is said once, and the run goes on without it."""
+    """A log file. If it cannot be written any more, this is reported once, and the run continues without it."""
 
     def handleError(self, record: LogRecord) -> None:
         self.setLevel(logging.CRITICAL + 1)

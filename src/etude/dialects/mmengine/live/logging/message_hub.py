@@ -20,7 +20,7 @@ _IMMUTABLE = (int, float, str, bool, type(None))
 class MessageHub(ManagerMixin):
     """Scalars have a history, infos only a value. ``resumed`` (fixed per key at first use) says what is saved.
 
-    A scalar that is given as a tensor is not read before somebody asks for it.
+    A scalar that is given as a tensor is not read before it is asked for.
     """
 
     def __init__(

@@ -117,7 +117,7 @@ class _ParamScheduler:
 
 
 class Recurrence(_ParamScheduler):
-    """A scheduler whose groups go on independently of each other, and which can count epochs in iterations."""
+    """A scheduler whose groups change independently of each other, and which can count epochs in iterations."""
 
     #: Arguments that count steps (numbers or lists of them) and are multiplied when epochs become iterations.
     in_steps: ClassVar[tuple[str, ...]] = ()

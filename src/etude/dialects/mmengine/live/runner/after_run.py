@@ -2,7 +2,7 @@
 
 A checkpoint is saved at the end of a step or an epoch; the validation that follows adds to the hub, moves plateau
 schedulers and patience, and finds a best score. Its results go into ``.etude/<checkpoint>.note``, of which there is
-one, about the newest checkpoint, until the run ends in good order. A run that is resumed takes them from there; where
+one, about the newest checkpoint, until the run ends without an error. A resumed run takes them from there; where
 there is no note the validation comes first.
 """
 
@@ -31,7 +31,7 @@ class Afterwards(Views):
     owes_validation: bool = False
     owed_validation: bool = False
 
-    #: Hub and rows of scalars as they were before the validation that is going on, and whether that one was cut off.
+    #: Hub and rows of scalars as they were before the current validation, and whether that one was cut off.
     _before: tuple[Any, Any] | None = None
     _cut: bool = False
 

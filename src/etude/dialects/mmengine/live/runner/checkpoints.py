@@ -117,7 +117,7 @@ class Checkpoints(Afterwards):
         self.logger.info(f"resumed epoch: {self.epoch}, iter: {self.iter}")
 
     def restore_generators(self) -> None:
-        """Let random numbers go on where the file that was resumed from left them; once, right before the next step."""
+        """Restore the generators that the resumed file holds; once, right before the next step."""
         state, self._generators = self._generators, None
         if state is not None:
             Snapshot.of(state).restore()
@@ -152,7 +152,7 @@ class Checkpoints(Afterwards):
         elif shares:
             self.logger.warning(
                 f"the checkpoint holds the random states of {len(shares)} processes, there are {self.world_size}: "
-                "the run goes on with other random numbers"
+                "the run continues with other random numbers"
             )
             self._rescale_position(shares[0].get("data"), len(shares))
 
@@ -169,7 +169,7 @@ class Checkpoints(Afterwards):
         if rest and loop._epoch <= number:  # else that pass is over
             self.logger.warning(
                 f"{before} processes have seen {done} batches each of this pass over the data, which cannot be shared "
-                f"out to {self.world_size}: the pass goes on behind batch {batches}, and some samples are seen twice"
+                f"out to {self.world_size}: the pass continues after batch {batches}, and some samples are seen twice"
             )
 
     def _take_counters(self, meta: Mapping[str, Any]) -> None:
@@ -307,7 +307,7 @@ def _is_ahead(meta: Mapping[str, Any], runner: Any) -> bool:
 
 
 def _reseed(dataloader: Any, drawn: int | None, saved: int) -> None:
-    """Give samplers that were made with a seed nobody had chosen the one that the run began with."""
+    """Give samplers that were made with a random seed the one that the run began with."""
     inner = getattr(getattr(dataloader, "batch_sampler", None), "sampler", None)
     for sampler in (getattr(dataloader, "sampler", None), inner):
         if drawn is not None and getattr(sampler, "seed", None) == drawn:

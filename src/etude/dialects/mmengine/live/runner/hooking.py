@@ -172,7 +172,7 @@ class Hooking(Views):
             self.register_custom_hooks(custom_hooks)
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
-        """Call ``fn_name`` of every hook that has it; points of one's own are possible."""
+        """Call ``fn_name`` of every hook that has it; your own points are possible, too."""
         if self._settled != self._hooks:
             self._settle_hooks()
         active = self._active.get(fn_name)

@@ -21,7 +21,7 @@ _JSON = json.JSONEncoder(default=str)
 
 
 def force_init_env(old_func: Callable[..., Any]) -> Any:
-    """Call ``_init_env()`` of the backend before the method, if nobody has: a backend costs nothing until used."""
+    """Call ``_init_env()`` of the backend before its first method call: a backend costs nothing until it is used."""
 
     @functools.wraps(old_func)
     def wrapper(obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ class BaseVisBackend(metaclass=ABCMeta):
     @property
     @abstractmethod
     def experiment(self) -> Any:
-        """Return the object behind, for calls of one's own."""
+        """Return the object behind, for your own calls."""
 
     @abstractmethod
     def _init_env(self) -> Any:

@@ -32,7 +32,7 @@ class Drawing:
     _image: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        """Make the figure when somebody draws."""
+        """Make the figure when it is first drawn on."""
         if name == "dpi":
             return self.fig_save.get_dpi()
         if name not in _FIGURE:

@@ -60,7 +60,7 @@ class TrackerVisBackend(BaseVisBackend):
 
     @property
     def _opened(self) -> Any:
-        """Return the service, once it is open: for calls of one's own."""
+        """Return the service, once it is open: for your own calls."""
         self._outbox.settle()
         return self._service
 

@@ -136,7 +136,7 @@ class Visualizer(Drawing, ManagerMixin):
         self._tell("close")
 
     def _tell(self, method: str, *args: Any, **kwargs: Any) -> None:
-        """Call ``method`` of all backends. One whose disk or network fails is given up; the run goes on."""
+        """Call ``method`` of all backends. One whose disk or network fails is given up; the run continues."""
         for name, backend in self._vis_backends.items():
             if name in self._lost:
                 continue
@@ -144,7 +144,7 @@ class Visualizer(Drawing, ManagerMixin):
                 getattr(backend, method)(*args, **kwargs)
             except OSError as error:
                 self._lost.add(name)
-                log_warning(f"{name} is given up, the run goes on without it: {error}")
+                log_warning(f"{name} is given up, the run continues without it: {error}")
 
 
 def _lacks_folder(backend: BaseVisBackend) -> bool:
