@@ -244,6 +244,7 @@ def seed_for_workers(loader: Any, *, drawn: bool) -> Iterator[None]:
         return
     goes_on = loader.persistent_workers and getattr(loader, "_iterator", None) is not None
     if drawn and goes_on:
+        # New workers would take a seed here. Those that persist do not, and the numbers of the run would shift.
         torch.empty((), dtype=torch.int64).random_()
     if not drawn:
         loader.generator = torch.Generator()
