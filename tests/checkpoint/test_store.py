@@ -126,6 +126,37 @@ def test_training_may_go_on_while_a_save_is_written(store: Store) -> None:
     assert loaded["model"]["w"].unique().tolist() == [1.0] and loaded["optimizer"]["param_groups"][0]["lr"] == 0.1
 
 
+def test_a_state_may_change_its_form_before_it_is_written(store: Store) -> None:
+    shared = torch.arange(6.0)
+    state: dict[str, Any] = {
+        "model": {"a": shared, "b": shared.view(2, 3).t(), "c": shared},
+        "x": {"n": [1, {"k": shared}]},
+    }
+    store.save(state, step=1, hold=True)
+    state["model"]["d"] = state["model"].pop("a")
+    state["x"]["n"].append(2)
+    state["x"]["n"][1]["k"] = torch.zeros(3)
+    shared.resize_(2).fill_(-1)
+    store.commit()
+    store.close()
+    loaded = store.load("step-000000001").state
+    want = torch.arange(6.0)
+    assert list(loaded["model"]) == ["a", "b", "c"] and loaded["model"]["a"] is loaded["model"]["c"]
+    assert torch.equal(loaded["model"]["a"], want) and torch.equal(loaded["model"]["b"], want.view(2, 3).t())
+    assert len(loaded["x"]["n"]) == 2 and torch.equal(loaded["x"]["n"][1]["k"], want)
+
+
+def test_names_are_those_of_the_state_that_is_saved(store: Store) -> None:
+    one, other = torch.ones(4), torch.zeros(4)
+    for step, model in enumerate(
+        [{"a": one, "b": other}, {"b": one, "a": other}, {"a": one, "c": other}, {"a": one, "c": one}], start=1
+    ):
+        store.save({"model": model}, step=step)
+        store.close()
+        loaded = store.load(f"step-{step:09}").state["model"]
+        assert {name: value.tolist() for name, value in loaded.items()} == {n: v.tolist() for n, v in model.items()}
+
+
 def test_a_second_save_waits_for_the_first(store: Store) -> None:
     for step in range(1, 6):
         store.save(small_state(step), step=step)

@@ -38,6 +38,17 @@ class Part:
     #: Address → names of the tensors that begin there.
     _seen: dict[int, list[str]] = field(default_factory=dict)
 
+    @property
+    def sources(self) -> list[torch.Tensor]:
+        return list(self.tensors.values())
+
+    def use(self, copies: list[torch.Tensor]) -> None:
+        """Put ``copies`` in place of the tensors, which may be freed from then on."""
+        self.tensors = dict(zip(self.tensors, copies, strict=True))
+
+    def encoded(self) -> Part:
+        return self
+
     def name(self, path: tuple[Any, ...], tensor: torch.Tensor) -> str:
         """Enter ``tensor`` under a name made of its path; one that is there already keeps its first name."""
         name = wanted = ".".join(map(str, path)) or "value"
@@ -101,7 +112,7 @@ def _encode(value: Any, path: tuple[Any, ...], part: str, made: Part) -> Any:
 #: Types that JSON has.
 _SIMPLE = frozenset((type(None), bool, int, str))
 #: Tensors that are whole. Asking each of them costs as much as all else.
-_WHOLE = frozenset((torch.Tensor, torch.nn.Parameter))
+WHOLE = frozenset((torch.Tensor, torch.nn.Parameter))
 #: Types that are written as lists, and what puts their items in order.
 _SEQUENCES: dict[type, Callable[[Any], Any]] = {
     list: iter, tuple: iter, torch.Size: iter, deque: iter,
@@ -127,7 +138,7 @@ def _encode_mapping(value: Mapping[Any, Any], path: tuple[Any, ...], part: str, 
 
 
 def _encode_tensor(value: torch.Tensor | Piece, path: tuple[Any, ...], part: str, made: Part) -> Any:
-    piece = None if type(value) in _WHOLE else piece_of(value)
+    piece = None if type(value) in WHOLE else piece_of(value)
     if piece is not None:
         if piece.local.dtype not in CODES:
             raise _odd(value, path, part, f"{piece.local.dtype} has no place in safetensors")

@@ -6,35 +6,40 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import torch
 
 from etude.checkpoint import safetensors
+from etude.checkpoint.capture import Capture, capture
 from etude.checkpoint.encode import Part, encode
 from etude.dist.shards import Piece
 
 _ALIGN = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.#+-]+")
-_Layout = tuple[tuple[str, tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]], ...]
+#: Part → dtype and shape of its tensors, in the order in which they are found.
+_Layout = dict[str, list[tuple[torch.dtype, torch.Size]]]
 
 
 @dataclass(frozen=True)
 class Region:
-    """The location of one part's tensors in the arena, in the order they are written."""
+    """The location of one part's tensors in the arena; ``views`` are in the order in which the tensors are found."""
 
     begin: int
     end: int
-    views: dict[str, torch.Tensor]
-    #: The header of the file with the metadata that it was made for.
-    _heads: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    views: list[torch.Tensor]
+    #: The header of the file with the names and the metadata that it was made for.
+    _heads: list[tuple[Any, bytes]] = field(default_factory=list)
 
-    def head(self, metadata: dict[str, str]) -> bytes:
+    def head(self, named: Mapping[str, torch.Tensor], metadata: dict[str, str]) -> bytes:
         """Return the header of the part's file; made once for a state that stays as it is."""
-        if not self._heads or self._heads[0][0] != metadata:
-            layout = {name: (view.dtype, tuple(view.shape)) for name, view in self.views.items()}
-            self._heads[:] = [(metadata, safetensors.header(layout, metadata))]
+        made_for = list(named), metadata
+        if not self._heads or self._heads[0][0] != made_for:
+            layout = {name: (named[name].dtype, tuple(named[name].shape)) for name in _in_order(named)}
+            self._heads[:] = [(made_for, safetensors.header(layout, metadata))]
         return self._heads[0][1]
 
 
@@ -54,18 +59,39 @@ class File:
 class Snapshot:
     """Everything that a save writes, independent of what training does from now on."""
 
-    files: tuple[File, ...]
     #: Part → the file of its tensors, or None.
     parts: Mapping[str, str | None]
-    regions: Mapping[str, Region]
+    _taken: Mapping[str, Part | Capture]
+    _regions: Mapping[str, Region]
+    _memory: torch.Tensor
+    _rank: int
 
-    @property
-    def size(self) -> int:
-        return sum(file.size for file in self.files)
+    @cached_property
+    def files(self) -> tuple[File, ...]:
+        """The files to write. Making them is left to the thread that writes."""
+        return tuple(self._files())
+
+    def _files(self) -> Iterator[File]:
+        whole = safetensors.bytes_of(self._memory)
+        for part, region in self._regions.items():
+            made = self._encoded[part]
+            head = region.head(made.tensors, made.aliases | _places(made, made.tensors))
+            name = self.parts[part]
+            assert name is not None, "a part with tensors has a file"
+            yield File(name, (memoryview(head), whole[region.begin : region.end]))
+        if self._rank:
+            return
+        trees = {part: made.tree for part, made in self._encoded.items()}
+        yield File("state.json", (memoryview(json.dumps(trees, ensure_ascii=False, allow_nan=False).encode()),))
+
+    @cached_property
+    def _encoded(self) -> dict[str, Part]:
+        """Part → its tree, with its tensors in the arena by their names."""
+        return {part: taken.encoded() for part, taken in self._taken.items()}
 
     def unsound(self, part: str, names: Iterable[str]) -> str | None:
         """Return the first of ``names`` in ``part`` that is not finite. Needs no extra memory."""
-        views = self.regions[part].views if part in self.regions else {}
+        views = self._encoded[part].tensors if part in self._regions else {}
         for name in names:
             view = views.get(name)
             if view is None or not view.numel() or not (view.is_floating_point() and view.dtype.itemsize > 1):
@@ -85,63 +111,56 @@ class Arena:
     def __init__(self, rank: int = 0) -> None:
         self._rank = rank
         self._memory = torch.empty(0, dtype=torch.uint8)
-        self._layout: _Layout = ()
+        self._layout: _Layout = {}
         self._regions: dict[str, Region] = {}
 
     def prepare(self, size: int) -> None:
         """Allocate and touch ``size`` bytes: the first touch of fresh memory costs more than the copy."""
         if self._memory.numel() < size:
             self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available()).zero_()
-            self._layout = ()
+            self._layout = {}
 
     def take(self, state: Mapping[str, Any]) -> Snapshot:
         """Copy ``state`` (part → tree). The snapshot is good until the next call."""
-        parts = {name: encode(name, value) for name, value in state.items()}
+        taken: dict[str, Capture | Part] = {
+            name: capture(name, value) or encode(name, value) for name, value in state.items()
+        }
         if self._rank:
-            for made in parts.values():
-                made.tensors = {name: made.tensors[name] for name, piece in made.pieces.items() if _is_saved(piece)}
-        regions = self._place(parts)
-        targets = [view for region in regions.values() for view in region.views.values()]
-        sources = [parts[part].tensors[name] for part, region in regions.items() for name in region.views]
-        _copy(targets, sources)
+            taken = {name: _shards_of(part) for name, part in taken.items() if isinstance(part, Part)}
+        sources = {name: part.sources for name, part in taken.items() if part.sources}
+        regions = self._place(sources)
+        _copy(list(chain(*(region.views for region in regions.values()))), list(chain(*sources.values())))
+        for name, region in regions.items():
+            taken[name].use(region.views)
         names = dict(zip(regions, file_names(regions, self._rank), strict=True))
-        files = tuple(self._files(parts, regions, names))
-        return Snapshot(files, {part: names.get(part) for part in state}, regions)
+        return Snapshot({part: names.get(part) for part in state}, taken, regions, self._memory, self._rank)
 
-    def _place(self, parts: Mapping[str, Part]) -> dict[str, Region]:
-        layout = tuple(
-            (part, tuple((name, t.dtype, t.shape) for name, t in in_order(made.tensors)))
-            for part, made in parts.items()
-            if made.tensors
-        )
-        if layout != self._layout:
-            self.prepare(sum(_padded(_size(entries)) for _, entries in layout))
+    def _place(self, sources: Mapping[str, list[torch.Tensor]]) -> dict[str, Region]:
+        layout = {part: [(tensor.dtype, tensor.shape) for tensor in tensors] for part, tensors in sources.items()}
+        if layout != self._layout or list(layout) != list(self._layout):
+            self.prepare(sum(_padded(_size(entries)) for entries in layout.values()))
             self._regions, self._layout = self._views(layout), layout
         return self._regions
 
     def _views(self, layout: _Layout) -> dict[str, Region]:
+        """Cut the memory into views. Larger items come first, so that each begins at a multiple of its item size."""
         regions, at = {}, 0
-        for part, entries in layout:
+        for part, entries in layout.items():
             begin, views = at, {}
-            for name, dtype, shape in entries:
+            for number in sorted(range(len(entries)), key=lambda number: -entries[number][0].itemsize):
+                dtype, shape = entries[number]
                 size = math.prod(shape) * dtype.itemsize
-                views[name] = self._memory[at : at + size].view(dtype).view(shape)
+                views[number] = self._memory[at : at + size].view(dtype).view(shape)
                 at += size
-            regions[part] = Region(begin, at, views)
+            regions[part] = Region(begin, at, [views[number] for number in range(len(entries))])
             at = begin + _padded(at - begin)
         return regions
 
-    def _files(
-        self, parts: Mapping[str, Part], regions: Mapping[str, Region], names: Mapping[str, str]
-    ) -> Iterator[File]:
-        whole = safetensors.bytes_of(self._memory)
-        for part, region in regions.items():
-            metadata = parts[part].aliases | _places(parts[part], region.views)
-            yield File(names[part], (memoryview(region.head(metadata)), whole[region.begin : region.end]))
-        if self._rank:
-            return
-        trees = {part: made.tree for part, made in parts.items()}
-        yield File("state.json", (memoryview(json.dumps(trees, ensure_ascii=False, allow_nan=False).encode()),))
+
+def _shards_of(part: Part) -> Part:
+    """Return ``part`` with the pieces alone that this rank saves."""
+    kept = {name: part.tensors[name] for name, piece in part.pieces.items() if _is_saved(piece)}
+    return replace(part, tensors=kept)
 
 
 def _is_saved(piece: Piece) -> bool:
@@ -154,9 +173,9 @@ def _places(part: Part, names: Iterable[str]) -> dict[str, str]:
     return {safetensors.PIECES: json.dumps(places, separators=(",", ":"))} if places else {}
 
 
-def in_order(named: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
-    """Return larger items first, so that every tensor of a file begins at a multiple of its item size."""
-    return sorted(named.items(), key=lambda item: -item[1].dtype.itemsize)
+def _in_order(named: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return the names in the order of the file, which is that of :meth:`Arena._views`."""
+    return sorted(named, key=lambda name: -named[name].dtype.itemsize)
 
 
 def file_names(parts: Iterable[str], rank: int = 0) -> Iterator[str]:
@@ -176,12 +195,13 @@ def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
         return
     with torch.no_grad():
         torch._foreach_copy_(targets, sources, non_blocking=True)
-    if any(source.is_cuda for source in sources):
+    in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    if in_use and any(source.is_cuda for source in sources):
         torch.cuda.synchronize()
 
 
-def _size(entries: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> int:
-    return sum(math.prod(shape) * dtype.itemsize for _, dtype, shape in entries)
+def _size(entries: list[tuple[torch.dtype, torch.Size]]) -> int:
+    return sum(math.prod(shape) * dtype.itemsize for dtype, shape in entries)
 
 
 def _padded(size: int) -> int:

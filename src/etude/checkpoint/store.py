@@ -119,8 +119,7 @@ class Store:
             step=step, epoch=epoch, kind=kind, tag=tag, metrics=dict(metrics or {}), world=world,
             parts=snapshot.parts,
         )  # fmt: skip
-        sizes = tuple(file.size for file in snapshot.files)
-        outcome = Outcome(step, size=sum(sizes), sizes=sizes, stall=time.perf_counter() - started)
+        outcome = Outcome(step, stall=time.perf_counter() - started)
         prefix = tag or ("weights" if weights_only else "step")
         self._held = Job(snapshot, manifest, prefix, watch, outcome, first, fresh=step > self._highest)
         self._highest = max(self._highest, step)

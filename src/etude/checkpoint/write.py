@@ -47,7 +47,6 @@ class Outcome:
 
     step: int
     path: str = ""
-    size: int = 0
     #: Of each file.
     sizes: tuple[int, ...] = ()
     #: Seconds that the caller waited for the copy, and that the background took.
@@ -94,6 +93,7 @@ def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
     """Write ``job`` below ``folder``; when anything fails, what was written is removed and nothing else touched."""
     if job.first is not None:
         job.first()
+    job.outcome.sizes = tuple(file.size for file in job.snapshot.files)
     job.outcome.unsound = job.snapshot.unsound("model", job.watch) or job.others.unsound()
     if job.outcome.unsound is not None:
         job.prefix = DIVERGED
