@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
 import subprocess
 import sys
 
@@ -37,13 +38,23 @@ def test_what_is_kept_of_our_own_is_used_only_while_its_source_is_the_same(monke
     target = "etude.schedules.curves:Cosine"
     forged = json.loads(json.dumps(made))
     forged["signatures"][target]["parameters"] = [["forged", "", None, True]]
-    monkeypatch.setattr(index, "_kept", lambda: forged)
+    monkeypatch.setattr(index, "_kept", lambda *_: forged)
     index._unchanged.cache_clear()
     assert str(index.kept(target)) == "(forged)"
     forged["sources"]["schedules/curves.py"] += 1
     index._unchanged.cache_clear()
     assert index.kept(target) is None
     index._unchanged.cache_clear()
+
+
+@pytest.mark.parametrize("dialect", ["mmcv1", "mmengine", "openmm", "libai", "mcquic"])
+def test_what_is_kept_of_a_dialect_is_what_its_sources_say(dialect: str) -> None:
+    file = os.path.join(os.path.dirname(os.path.dirname(index.FILE)), "dialects", dialect, "index.json")
+    with open(file, encoding="utf-8") as stream:
+        targets = json.load(stream)["signatures"]
+    assert len(targets) > 20
+    wrong = [target for target in targets if index.kept(target) not in (None, scan.signature(target))]
+    assert wrong == []
 
 
 def test_every_kept_or_scanned_signature_equals_the_live_one() -> None:

@@ -1,16 +1,17 @@
 """Keeps the signatures of components, so that they need not be imported.
 
-``index.json`` has the signatures of torch and of Étude's components (``python -m etude.inspection.index`` refreshes
-it). They are valid while torch's version, or Étude's source, is unchanged. Everything else is read from its source,
-which takes a few milliseconds per file.
+``index.json`` has the signatures of torch and of Étude's components, and the ``index.json`` of a dialect those of its
+classes (``python -m etude.inspection.index`` refreshes them). They are valid while torch's version, or Étude's source,
+is unchanged. Everything else is read from its source, which takes a few milliseconds per file.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -114,19 +115,25 @@ def tables_asked(word: str | None) -> dict[str, Registry]:
 
 def kept(target: str) -> Signature | None:
     """Return the stored signature of ``module:attr`` while it is still valid."""
-    data = _kept()
-    entry = data["signatures"].get(_SAME.get(target, target))
-    if entry is None or not all(_unchanged(file) for file in entry.get("sources", ())):
+    file = _file_with(target)
+    entry = _kept(file)["signatures"].get(_SAME.get(target, target))
+    if entry is None or not all(_unchanged(source, file) for source in entry.get("sources", ())):
         return None
     if target.partition(":")[0].partition(".")[0] in KEPT and not _same_versions():
         return None
     return _from_json(entry)
 
 
-@lru_cache(maxsize=1)
-def _kept() -> Mapping[str, Any]:
+def _file_with(target: str) -> str:
+    """Return the index that has the signature of ``target``, if any has."""
+    first, _, rest = target.partition(".dialects.")
+    return os.path.join(_HOME, "dialects", rest.partition(".")[0], "index.json") if first == "etude" else FILE
+
+
+@lru_cache(maxsize=16)
+def _kept(path: str = FILE) -> Mapping[str, Any]:
     try:
-        with open(FILE, encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             data: Mapping[str, Any] = json.load(file)
     except (OSError, ValueError):
         return {"versions": {}, "sources": {}, "signatures": {}}
@@ -139,9 +146,9 @@ def _same_versions() -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _unchanged(file: str) -> bool:
+def _unchanged(source: str, file: str = FILE) -> bool:
     """Return whether a source of Étude (relative to the package) is unchanged since its signatures were stored."""
-    return bool(_kept()["sources"].get(file) == _stamp(file))
+    return bool(_kept(file)["sources"].get(source) == _stamp(source))
 
 
 def _stamp(file: str) -> int | None:
@@ -181,7 +188,9 @@ def _added_by(imports: Sequence[Import], folders: Sequence[str]) -> dict[str, di
 def _to_json(signature: Signature) -> dict[str, Any]:
     parameters = [[p.name, p.annotation, p.default, p.word] for p in signature.parameters]
     data: dict[str, Any] = {"parameters": parameters, "doc": signature.doc, "bases": list(signature.bases)}
-    return data | ({"open": True} if signature.open else {}) | ({} if signature.is_class else {"is_class": False})
+    flags = {"open": signature.open, "forwards": signature.forwards}
+    data |= {name: True for name, value in flags.items() if value}
+    return data | ({} if signature.is_class else {"is_class": False})
 
 
 def _from_json(data: Mapping[str, Any]) -> Signature:
@@ -191,18 +200,33 @@ def _from_json(data: Mapping[str, Any]) -> Signature:
         bases=tuple(data["bases"]),
         is_class=data.get("is_class", True),
         doc=data["doc"],
+        forwards=data.get("forwards", False),
     )
 
 
 def make() -> dict[str, Any]:
     """Return the content of ``index.json``: torch's public classes, and every component that comes with Étude."""
-    signatures = {**_of_packages(), **_of_ours()}
+    targets = {target for entries in builtins.ENTRIES.values() for target in entries.values()}
+    ours = _of_ours(target for target in targets if target.startswith("etude."))
+    return {"versions": {package: installed(package) for package in KEPT}, **_with_sources({**_of_packages(), **ours})}
+
+
+def make_for_dialect(folder: str) -> dict[str, Any]:
+    """Return the content of a dialect's ``index.json``: the public classes of its modules."""
+    files = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names if name.endswith(".py")]
+    return _with_sources(_of_ours(target for file in files for target in _classes_in(file)))
+
+
+def _with_sources(signatures: dict[str, Any]) -> dict[str, Any]:
     sources = {file for entry in signatures.values() for file in entry.get("sources", ())}
-    return {
-        "versions": {package: installed(package) for package in KEPT},
-        "sources": {file: _stamp(file) for file in sorted(sources)},
-        "signatures": signatures,
-    }
+    return {"sources": {file: _stamp(file) for file in sorted(sources)}, "signatures": signatures}
+
+
+def _classes_in(file: str) -> list[str]:
+    relative = os.path.relpath(file, os.path.dirname(_HOME)).removesuffix(".py").removesuffix(f"{os.sep}__init__")
+    source = scan.parse(relative.replace(os.sep, "."), file)
+    classes = [statement for statement in source.body if isinstance(statement, ast.ClassDef)] if source else []
+    return [f"{source.module}:{one.name}" for one in classes if source and not one.name.startswith("_")]
 
 
 def _of_packages() -> dict[str, Any]:
@@ -212,10 +236,9 @@ def _of_packages() -> dict[str, Any]:
     return {target: _to_json(known) for target, known in found.items() if known is not None and known.is_class}
 
 
-def _of_ours() -> dict[str, Any]:
-    targets = {target for entries in builtins.ENTRIES.values() for target in entries.values()}
+def _of_ours(targets: Iterable[str]) -> dict[str, Any]:
     made = {}
-    for target in sorted(target for target in targets if target.startswith("etude.")):
+    for target in sorted(targets):
         found = scan.signature(target)
         if found is not None:
             origins = [target, *(base for base in found.bases if base.startswith("etude."))]
@@ -238,9 +261,15 @@ def _public_names(module: str) -> list[str]:
 
 
 def main() -> None:
-    with open(FILE, "w", encoding="utf-8") as file:
-        json.dump(make(), file, indent=None, separators=(",", ":"), sort_keys=True)
-        file.write("\n")
+    made = {FILE: make()}
+    for name in sorted(os.listdir(os.path.join(_HOME, "dialects"))):
+        folder = os.path.join(_HOME, "dialects", name)
+        if os.path.isfile(os.path.join(folder, "__init__.py")):
+            made[os.path.join(folder, "index.json")] = make_for_dialect(folder)
+    for path, data in made.items():
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(data, file, indent=None, separators=(",", ":"), sort_keys=True)
+            file.write("\n")
 
 
 if __name__ == "__main__":

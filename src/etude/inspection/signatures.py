@@ -12,7 +12,7 @@ import builtins
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from keyword import iskeyword
 
 from etude.config.imports import locate
@@ -97,6 +97,11 @@ class Source:
     def __post_init__(self) -> None:
         for statement in statements(self.body):
             self._enter(statement)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the file."""
+        return [node for statement in self.body for node in ast.walk(statement)]
 
     def _enter(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -469,8 +474,7 @@ def registers_unreadably(module: str, file: str) -> bool:
     source = parse(module, file)
     if source is None:
         return True
-    nodes = [node for statement in source.body for node in ast.walk(statement)]
-    asked = sum(isinstance(node, ast.Attribute) and node.attr in _REGISTERING for node in nodes)
+    asked = sum(isinstance(node, ast.Attribute) and node.attr in _REGISTERING for node in source.nodes)
     return asked > sum(1 for _ in registered(source))
 
 

@@ -17,6 +17,7 @@ from etude.dialects.openmm.reading.imported import imported_by
 from etude.dialects.openmm.registries.registry_base import registered_by_hand
 from etude.errors import ConfigError, Finding, is_slip, nearest, suggest
 from etude.inspection import signatures as scan
+from etude.inspection.index import kept
 from etude.plan import Place, Plan, Spec
 
 #: Keys of a component's dict that are not arguments of it.
@@ -106,7 +107,7 @@ class Lowering:
         signature; ``closed`` says that these are all, although the signature has ``**kwargs``.
         """
         target = self._target(spec, known, table, word or spec.kind)
-        signature = scan.signature(target, folders=self.folders) if target else None
+        signature = scan.signature(target, folders=self.folders, known=kept) if target else None
         if signature is None:
             return
         takes = [p.key for p in signature.parameters if p.key not in given and p.word]

@@ -31,10 +31,12 @@ def reads_all(low: Lowering) -> bool:
 def _imports_late(source: scan.Source) -> bool:
     """Return whether a file imports by a function, which may bring in modules that its top does not show."""
     top = {id(statement) for statement in scan.statements(source.body)}
-    for node in [node for statement in source.body for node in ast.walk(statement)]:
+    for node in source.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in top and not _is_known(node):
             return True
-        if isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).rpartition(".")[2] in _IMPORTING:
+        if (isinstance(node, ast.Name) and node.id in _IMPORTING) or (
+            isinstance(node, ast.Attribute) and node.attr in _IMPORTING
+        ):
             return True
     return False
 
