@@ -26,7 +26,6 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from etude.synonyms import meaning
 
@@ -187,6 +186,8 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     One slip of the fingers (a letter dropped, doubled, swapped or wrong) beats likeness as a whole, so that even a
     name of two letters is found. A word of another system is answered with ours (``learning_rate``: ``lr``).
     """
+    from difflib import get_close_matches
+
     meant = meaning(name, known)
     if meant is not None:
         return meant

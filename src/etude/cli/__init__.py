@@ -72,11 +72,33 @@ written, 7 nothing usable to resume from, 8 another process was lost, 75 saved f
 """
 
 
+class Help(argparse.HelpFormatter):
+    """As wide as the terminal. argparse makes a formatter for every flag, and imports shutil to learn the width."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, **{"width": _columns() - 2} | options)
+
+
+class RawHelp(Help, argparse.RawDescriptionHelpFormatter):
+    """:class:`Help` that leaves descriptions as they are."""
+
+
+def _columns() -> int:
+    """Return the width of the terminal, as ``shutil.get_terminal_size`` does."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
+    except (AttributeError, ValueError, OSError):
+        return 80
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with short messages, and without abbreviated flags: ``--resum`` would fit two of them."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False} | options)
+        super().__init__(**dict[str, Any](allow_abbrev=False, formatter_class=Help) | options)
 
     def error(self, message: str) -> NoReturn:
         print(f"etude: error: {message}; see `{self.prog} --help`", file=sys.stderr)
@@ -149,7 +171,7 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
         prog="etude",
         description="A small, fast, exact training engine for PyTorch, driven by configuration files.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawHelp,
     )
     parser.add_argument("--version", action="version", version=f"etude {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)

@@ -20,12 +20,13 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from etude.errors import ConfigError, EtudeError, Finding, UserError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from etude.build import Options
     from etude.config.tree import Tree
     from etude.core.run import Run
@@ -245,6 +246,8 @@ class Hosted(Dialect, Protocol):
     def folders_made(self, plan: Plan, options: Options) -> list[Path]:
         if options.folder is not None:
             return [options.folder]
+        from pathlib import Path
+
         return [Path(plan.folder), *(Path("work_dirs", Path(file).stem) for file in plan.files[:1])]
 
 

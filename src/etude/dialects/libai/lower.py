@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from etude.config.files import display
@@ -273,6 +272,8 @@ def unknown(tree: Tree) -> list[Finding]:
 def _is_misspelt(key: str, near: str, known: Collection[str]) -> bool:
     """Return whether ``key`` is a misspelling of ``near``, or a word of another system for it. Projects put keys of
     their own into ``train`` (``lr_scheduler_type`` beside ``scheduler``), which only they read."""
+    from difflib import get_close_matches
+
     if is_slip(key, near) or meaning(key, list(known)) == near:
         return True
     longer = key in near or near in key

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
@@ -127,7 +126,7 @@ class Lowering:
             near = nearest(name, takes)
             if near is None and SYNONYMS.get(name) in takes:
                 near = SYNONYMS[name]
-            if is_open and near and SequenceMatcher(None, name, near).ratio() >= SURELY:
+            if is_open and near and _is_surely(name, near):
                 self.warning(spec.place(name), f"{spec.name} has no parameter {name!r}", f"did you mean {near!r}?")
             elif not is_open:
                 hint = f"did you mean {near!r}?" if near else suggest(name, takes)
@@ -165,7 +164,7 @@ class Lowering:
             near = nearest(key, known)
             hint = f"did you mean {near!r}?" if near else ""
             by_hand = not self.place(key).line and is_slip(key, near or "")
-            if near and (by_hand or SequenceMatcher(None, key, near).ratio() >= SURELY):
+            if near and (by_hand or _is_surely(key, near)):
                 self.error(self.place(key), f"unknown key {key}", hint)
             else:
                 self.warning(self.place(key), f"unknown key {key}: nothing reads it", hint)
@@ -237,3 +236,10 @@ def number(low: Lowering, path: Path, default: Any, *, least: int = 0) -> Any:
     hint = f"write {value.strip()} without quotes" if quoted else ""
     low.error(low.place(*path), f"{dotted(path)} must be a whole number of at least {least}, not {value!r}", hint)
     return default
+
+
+def _is_surely(name: str, near: str) -> bool:
+    """Return whether ``name`` is so much like ``near`` that it is a misspelling of it."""
+    from difflib import SequenceMatcher
+
+    return SequenceMatcher(None, name, near).ratio() >= SURELY

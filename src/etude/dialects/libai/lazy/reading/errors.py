@@ -12,7 +12,6 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable
-from difflib import get_close_matches
 from glob import glob
 from typing import Any
 
@@ -138,6 +137,8 @@ def hint_of(error: Exception) -> str:
 def _module_hint(name: str) -> str:
     """A module that is called nearly so, beside the missing one."""
     parent, _, last = name.rpartition(".")
+    from difflib import get_close_matches
+
     served = [module.rpartition(".") for module in MODULES]
     names = [child for above, _, child in served if above == parent]
     folders: Any = getattr(sys.modules.get(parent), "__path__", []) if parent else None
