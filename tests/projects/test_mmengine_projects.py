@@ -169,12 +169,18 @@ def test_check_finds_mistakes_by_the_sources_of_the_project(tmp_path: Path) -> N
     assert "mmpretrain.datasets.cifar.CIFAR100" in listed and "tiny_cifar.TinyCIFAR10" in listed
 
 
-def test_without_an_mmcv_on_disk_the_message_names_mmcv_lite(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mmcv", [(), ("mmcv-1.7.2",)])
+@pytest.mark.parametrize("verb", ["check", "train"])
+def test_without_an_mmcv_2_on_disk_the_message_names_mmcv_lite(
+    verb: str, mmcv: tuple[str, ...], tmp_path: Path
+) -> None:
     cases.write(tmp_path)
-    folders = fetched([name for name in cases.PRETRAIN if not name.startswith("mmcv")])
-    run = Projects((tmp_path, *folders), tmp_path).etude("train", "configs/pretrain_vit.py", "--work-dir", "out")
-    assert run.returncode == 2
-    assert "none is on disk: pip install mmcv-lite" in run.stderr
+    folders = fetched([*mmcv, *(name for name in cases.PRETRAIN if not name.startswith("mmcv"))])
+    run = Projects((tmp_path, *folders), tmp_path).etude(verb, "configs/pretrain_vit.py")
+    assert run.returncode == 2, run.stderr
+    said = run.stdout + run.stderr
+    assert "default_runtime.py:2: mmpretrain needs mmcv" in said and "pip install mmcv-lite" in said
+    assert ("mmcv 1.7.2" if mmcv else "none is on disk") in said
 
 
 def test_a_config_of_a_project_that_is_not_installed_is_reported_as_one(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable
 
 from etude.dialects import ownership
@@ -22,6 +24,7 @@ _OWNERS = {
     ),
     "mmtrack==0.14.0": "SiameseRPNLrUpdaterHook SiameseRPN SiameseRPNOptimizerHook SiameseRPNFp16OptimizerHook",
 }
+_IMPORTS_MMCV = re.compile(r"^(import|from) mmcv\b", re.MULTILINE)
 _OWNER = {name: package for package, names in _OWNERS.items() for name in names.split()}
 
 
@@ -41,3 +44,16 @@ def missing_project(scope: str) -> str:
     if not scope.startswith("mm") or scope == "mmengine" or ownership.original(scope) is not None:
         return ""
     return f"{scope}, which the config is for, is not installed: pip install {scope}"
+
+
+def missing_mmcv(scope: str) -> str:
+    """Say what to install if the project of MMEngine that a config is for imports an mmcv that is not there."""
+    folder = ownership.original(scope) if scope else None
+    if folder is None or ownership.generation("mmcv") >= 2:
+        return ""
+    with open(os.path.join(folder, "__init__.py"), encoding="utf-8") as file:
+        if _IMPORTS_MMCV.search(file.read()) is None:
+            return ""
+    found = ownership.original("mmcv")
+    lack = f"mmcv {ownership.version('mmcv')} at {found} is too old" if found else "none is on disk"
+    return f"layers and images come from mmcv 2.x, and {lack}: pip install mmcv-lite"

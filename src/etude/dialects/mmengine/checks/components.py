@@ -19,7 +19,7 @@ from etude.dialects.openmm.checks.project_sources import scoped
 from etude.dialects.openmm.checks.schemas import written
 from etude.dialects.openmm.checks.source_coverage import reads_all
 from etude.dialects.openmm.checks.typos import Words, report_methods
-from etude.dialects.openmm.project_names import missing_project, owner_of, remedy
+from etude.dialects.openmm.project_names import missing_mmcv, missing_project, owner_of, remedy
 from etude.dialects.openmm.reading.imported import imported_by, missing_name
 from etude.errors import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
@@ -80,6 +80,8 @@ class Components:
         self.complete = self._knows_all_names()
 
     def tell(self) -> None:
+        if lack := missing_mmcv(self.project):
+            self.low.error(self.low.place("default_scope"), f"{self.project} needs mmcv", lack)
         for path, value in self.low.tree.walk():
             if isinstance(value, Mapping) and path[0] in self.words.top:
                 self._component(path, value)
