@@ -90,7 +90,7 @@ def _is_plainly_native(path: str, text: str) -> bool:
 
 @cache
 def _load(name: str) -> Dialect | None:
-    """One of Étude's own; None where its folder is not there."""
+    """Return one of Étude's own; None where its folder is not there."""
     module, _, attribute = BUILT_IN[name].partition(":")
     try:
         made: Dialect = getattr(importlib.import_module(module), attribute)()

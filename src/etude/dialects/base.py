@@ -211,7 +211,7 @@ class Hosted(Dialect, Protocol):
         return [*findings, *(self.settle(plan)[1] if plan is not None and not wrong else ())]
 
     def settle(self, plan: Plan, tree: Tree | None = None) -> tuple[Plan, list[Finding]]:
-        """The plan as it is. With a tree, the warnings that lowering alone does not give, on the first rank."""
+        """Return the plan as it is and, with a tree on the first rank, the warnings that lowering does not give."""
         from etude.inspection.check.contradictions import check_length
 
         found: list[Finding] = []

@@ -26,7 +26,7 @@ REFUSALS = (TypeError, ValueError, AssertionError, KeyError, AttributeError, Run
 
 
 def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
-    """The error to report instead, or None where the exception is not about a config."""
+    """Return the error to report instead, or None where the exception is not about a config."""
     known: EtudeError | None = getattr(error, "etude_reported", None)
     if known is not None:
         return known
@@ -133,7 +133,7 @@ def _newest(path: tuple[str | int, ...], known: Mapping[str, Any], plan: Plan, m
 
 
 def _line_of(made: str, plan: Plan) -> str:
-    """The first line of the config's files that names ``made`` as a type; empty where none does."""
+    """Return the first line of the config's files that names ``made`` as a type; empty where none does."""
     wanted = re.compile(rf"type\s*[=:]\s*[\"']?[\w.]*\b{re.escape(made)}\b")
     for file in plan.files:
         try:

@@ -100,14 +100,14 @@ def _lacks(module: ModuleType, name: str) -> str:
 
 
 def _home(target: str) -> tuple[ModuleType, str] | None:
-    """The module and attribute behind a table's entry, when the module has been imported."""
+    """Return the module and attribute behind a table's entry, when the module has been imported."""
     module, _, attribute = target.partition(":")
     found = sys.modules.get(module)
     return (found, attribute) if found is not None and attribute and "." not in attribute else None
 
 
 def _users(served: Served, name: str, value: Any) -> list[tuple[ModuleType, str]]:
-    """The modules behind a served one that took ``name`` from its home: those of its own targets and their bases."""
+    """Return the modules behind a served one that imported ``name`` from its home: of its targets and their bases."""
     behind = {target.partition(":")[0] for target in served._table.values()}
     for made in list(served.__dict__.values()):
         if isinstance(made, type):
@@ -225,7 +225,7 @@ def is_owned(module: str) -> bool:
 
 
 def served_names(module: str) -> Mapping[str, str] | None:
-    """The names that ``module`` is served with; None where it is not served."""
+    """Return the names that ``module`` is served with; None where it is not served."""
     known = module in _modules() and (is_owned(module) or is_served(module.partition(".")[0]))
     return _names(module) if known else None
 
@@ -263,7 +263,7 @@ def _takes_mmcv2() -> bool:
 
 
 def _names(module: str) -> Mapping[str, str]:
-    """The names of a served module: Étude's own, and those that an overlay finds on the disk."""
+    """Return the names of a served module: Étude's own, and those that an overlay finds on the disk."""
     names = _modules().get(module, {})
     for overlay in _overlays.values():
         names = {**overlay.names_on_disk(module), **names}

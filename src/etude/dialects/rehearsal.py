@@ -151,7 +151,7 @@ class Blank:
 
 
 def values_of(group: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a parameter group by name; the first of two betas is the momentum."""
+    """Return the numbers of a parameter group by name; the first of two betas is the momentum."""
     numbers = {key: float(value) for key, value in group.items() if _is_number(value)}
     if "betas" in group:
         numbers["momentum"], numbers["beta2"] = map(float, group["betas"][:2])

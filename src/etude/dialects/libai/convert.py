@@ -228,7 +228,7 @@ class _LiBai(_Conversion):
             self.refuse(("tokenization",), "a tokenizer, which is made before the data,")
 
     def model(self) -> dict[str, Any]:
-        """The trainer switches ``amp_enabled`` off where the model has it."""
+        """Return the model; the trainer switches ``amp_enabled`` off where the model has it."""
         made = self.component(("model",))
         inner = made.get("cfg", {}).get("of", {}) if isinstance(made.get("cfg"), dict) else {}
         for arguments in (made, inner):
@@ -400,7 +400,7 @@ def _as_torch_does(name: str) -> dict[str, Any]:
 
 
 def _resolved(tree: Tree) -> Tree:
-    """The config with what ``${..lr}`` stands for, as far as it is known: the native form has other references."""
+    """Resolve interpolations (``${..lr}``) as far as they are known: the native form has other references."""
     config = dict_config(dict(tree.values))
     return replace(tree, values={key: _standing(config, (key,), value) for key, value in tree.values.items()})
 

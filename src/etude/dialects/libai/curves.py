@@ -30,7 +30,7 @@ def cosine(max_iter: int, alpha: float = 0.0) -> Curve:
 
 
 def cosine_annealing(max_iter: int, eta_min: float = 0.0) -> Curve:
-    """A cosine between the base lr and ``eta_min``; beyond ``max_iter`` it comes back up."""
+    """Return a cosine between the base lr and ``eta_min``; beyond ``max_iter`` it comes back up."""
 
     def curve(base: float, step: int) -> float:
         return eta_min + (base - eta_min) * 0.5 * (1 + math.cos(math.pi * step / max_iter))

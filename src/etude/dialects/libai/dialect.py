@@ -36,8 +36,8 @@ class LiBai(Hosted):
     )
 
     def recognise(self, path: str, text: str) -> bool:
-        """A Python file that imports from LiBai or detectron2, itself or through a relative import; or a
-        saved config; or a config for scripts of detectron2, which is refused with a word."""
+        """Return whether it is a Python file that imports from LiBai or detectron2, itself or through a relative
+        import; a saved config; or a config for scripts of detectron2, which is refused with a reason."""
         if path.endswith((".yaml", ".yml")):
             saved = re.search(r"^dataloader:", text, re.MULTILINE) is not None and "_target_:" in text
             return saved or YACS.search(text) is not None
@@ -89,7 +89,7 @@ class LiBai(Hosted):
 
 
 def _is_lazy_alone(text: str) -> bool:
-    """A relative import alone is a sign: no other system has them in configs, whatever becomes of this one."""
+    """Return whether a config has relative imports, which no other system has, whether or not they can be followed."""
     return bool(_PLAIN_RELATIVE.search(text)) and "read_base" not in text
 
 

@@ -40,7 +40,7 @@ class Resuming:
     logger: logging.Logger
 
     def resume_or_load(self: Any, path: str, *, resume: bool = True) -> dict[str, Any]:
-        """All of the last checkpoint when ``resume`` is asked for and there is one; else the weights at ``path``."""
+        """Load all of the last checkpoint with ``resume`` and if there is one; else the weights at ``path``."""
         if resume and self.has_checkpoint():
             loaded: dict[str, Any] = self.load(self.newest_whole())
         else:
@@ -48,7 +48,7 @@ class Resuming:
         return loaded
 
     def newest_whole(self: Any) -> str:
-        """The last checkpoint; one that is damaged is named in a warning, and the newest whole one taken instead."""
+        """Return the last checkpoint; if it is damaged, warn and return the newest whole one."""
         last = self.get_checkpoint_file()
         path = newest_whole(last, self.logger)
         if not path:
@@ -101,7 +101,7 @@ class Checkpointer(Resuming):
         return os.path.exists(os.path.join(self.save_dir, LAST))
 
     def get_checkpoint_file(self) -> str:
-        """The path of the last checkpoint; empty when there is none."""
+        """Return the path of the last checkpoint; empty when there is none."""
         try:
             with open(os.path.join(self.save_dir, LAST), encoding="utf-8") as file:
                 return os.path.join(self.save_dir, file.read().strip())
@@ -111,7 +111,7 @@ class Checkpointer(Resuming):
     # -- loading -------------------------------------------------------------------------------------------------
 
     def load(self, path: str, checkpointables: Iterable[str] | None = None) -> dict[str, Any]:
-        """The model, and all (or the named) checkpointables; returns what nobody took, and ``iter`` from the name."""
+        """Load the model and all (or the named) checkpointables; return the rest, and ``iter`` from the name."""
         if not path:
             self.logger.info("No checkpoint found. Training model from scratch")
             return {}
@@ -190,7 +190,7 @@ class PeriodicCheckpointer:
         self.checkpointer.save(name, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
-        """The checkpoints that ``max_to_keep`` counts, so that a resumed run goes on removing them."""
+        """Return the checkpoints that ``max_to_keep`` counts, so that a resumed run goes on removing them."""
         return {"recent": [os.path.basename(path) for path in self.recent_checkpoints]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -244,7 +244,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def read_item(path: str) -> Any:
-    """One entry of a checkpoint, as data."""
+    """Return one entry of a checkpoint, as data."""
     if os.path.isdir(path):
         raise ResumeError(
             f"{path} is a folder that OneFlow's flow.save wrote; save it again from OneFlow as numpy arrays and load "
@@ -272,7 +272,7 @@ def plain(value: Any) -> Any:
 
 
 def iteration_of(path: str) -> int:
-    """The number behind the last ``_`` of a checkpoint's name; 0 where there is none."""
+    """Return the number behind the last ``_`` of a checkpoint's name; 0 where there is none."""
     word = os.path.basename(os.path.normpath(path)).rpartition("_")[2]
     return int(word) if word.isdigit() else 0
 
@@ -297,7 +297,7 @@ def newest_whole(last: str, logger: logging.Logger, need: Collection[str] = ("mo
 
 
 def _earlier(last: str) -> list[str]:
-    """The other periodic checkpoints of the folder, newest first."""
+    """Return the other periodic checkpoints of the folder, newest first."""
     folder = os.path.dirname(last)
     found = []
     for name in os.listdir(folder or "."):
@@ -311,7 +311,7 @@ def _earlier(last: str) -> list[str]:
 
 
 def unwrapped(model: Any) -> Any:
-    """The model itself, without the wrapper of several processes or of the compiler."""
+    """Return the model itself, without the wrapper of several processes or of the compiler."""
     while isinstance(model, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
         model = model.module
     return getattr(model, "_orig_mod", model)

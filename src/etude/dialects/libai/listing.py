@@ -91,7 +91,7 @@ def _line(target: str) -> str:
 
 
 def _elsewhere(name: str, modules: tuple[str, ...]) -> str:
-    """The same name in the other system, for what only says how it differs."""
+    """Return the same name in the other system, for what only says how it differs."""
     return next((MODULES[module][name] for module in modules if _line(MODULES[module].get(name, ""))), "")
 
 

@@ -113,7 +113,7 @@ def lower(tree: Tree) -> Plan:
 
 
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
-    """The plan, and everything that is wrong with the config."""
+    """Return the plan, and everything that is wrong with the config."""
     plan, findings = _surveyed(tree)
     return plan, [*findings, *missing_weights(tree), *missing_packages(tree)]
 
@@ -165,7 +165,7 @@ def _training(tree: Tree) -> Training:
 
 
 def _whole(value: Any) -> int:
-    """A number of a config; 0 for anything else, which is reported elsewhere."""
+    """Return a number of a config; 0 for anything else, which is reported elsewhere."""
     return int(value) if isinstance(value, int | float) else 0
 
 
@@ -176,7 +176,7 @@ def _accumulation(train: Mapping[str, Any]) -> int:
 
 
 def _hooks(tree: Tree) -> list[HookPlan]:
-    """The hooks of the default trainer, in the order they are registered in."""
+    """Return the hooks of the default trainer, in the order they are registered in."""
     made = [("IterationTimer", None, ()), ("LRScheduler", None, ("train", "scheduler"))]
     made.append(("PeriodicCheckpointer", tree.get("train", "checkpointer", "period"), ("train", "checkpointer")))
     period = tree.get("train", "evaluation", "eval_period", default=tree.get("train", "eval_period"))
@@ -245,7 +245,7 @@ def _spec(tree: Tree, way: Path, kind: str) -> Spec:
 
 
 def unknown(tree: Tree) -> list[Finding]:
-    """Keys of sections with a fixed set of them. One that is nearly a known key is a mistake, another is reported."""
+    """Report unknown keys of sections with fixed keys: an error for one that is nearly a known key, else a warning."""
     findings = []
     for section, known in KEYS.items():
         node = tree.get(*section)

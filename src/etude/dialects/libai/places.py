@@ -155,7 +155,7 @@ class Origins:
             self.new[text] = new
 
     def places(self) -> dict[Path, Place]:
-        """The place of every key, that of an override where one changed it."""
+        """Return the place of every key, that of an override where one changed it."""
         found = survey_files(self.file)[0] if self.file else {}
         for text in self.overrides:
             found[way_of(key_of(text))] = Place(f"override '{text}'", 0, key_of(text))
@@ -172,7 +172,7 @@ ORIGINS = Origins()
 
 
 def key_of(text: str) -> str:
-    """The key of an override, without its marks."""
+    """Return the key of an override, without its marks."""
     return text.lstrip("+~").partition("=")[0]
 
 

@@ -32,7 +32,7 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
 
 
 def markdown_schema(tree: Tree | None = None) -> str:
-    """The same for people."""
+    """Return the same for people."""
     lines = ["# Keys of LiBai's and detectron2's configs", "", "| key | value | default | |", "|---|---|---|---|"]
     for section, keys in KEYS.items():
         for key in keys:

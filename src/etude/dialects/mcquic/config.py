@@ -224,7 +224,7 @@ class ConfigSchema:
 
 
 def markdown_schema() -> str:
-    """The same for people."""
+    """Return the same for people."""
     lines = ["# The config of McQuic", ""]
     for name in _MADE:
         lines += [f"## {name}", "", "| key | value | required | |", "|---|---|---|---|"]

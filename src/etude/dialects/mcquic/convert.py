@@ -15,7 +15,7 @@ OPTIMIZERS = {"Lamb": "LAMB", "Adam": "Adam"}
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
-    """The native config, and notes about what it does differently."""
+    """Return the native config, and notes about what it does differently."""
     lower(tree)
     config = Config.deserialize(tree.values)
     train, notes = config.Train, []
@@ -50,6 +50,6 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
 
 
 def _optimizer(tree: Tree, key: str) -> str:
-    """A name of the native table, or the dotted path of a class in an external library."""
+    """Return a name of the native table, or the dotted path of a class in an external library."""
     target = registered(tree)["OptimizerRegistry"].get(key, "")
     return OPTIMIZERS.get(key) or target.replace(":", ".") or key

@@ -193,19 +193,19 @@ class Restorable:
 
 
 def latest_of(saveDir: str | Path) -> Path:
-    """The folder of the newest run: ``saveDir/latest``, or ``saveDir`` itself if that is its name."""
+    """Return the folder of the newest run: ``saveDir/latest``, or ``saveDir`` itself if that is its name."""
     return Path(saveDir) if str(saveDir).endswith("latest") else Path(saveDir, "latest")
 
 
 def _small_files(folder: Path) -> dict[str, bytes | None] | None:
-    """The names in a folder, with the content of its config; None where there is no folder."""
+    """Return the names in a folder, with the content of its config; None where there is no folder."""
     if not folder.is_dir():
         return None
     return {path.name: path.read_bytes() if path.name == "config.yaml" else None for path in folder.iterdir()}
 
 
 def _rotate(root: Path, *, maxItems: int, reserve: bool) -> tuple[Path, Path | None]:
-    """The folder to use, and where the one before it went."""
+    """Return the folder to use, and where the one before it went."""
     latest, moved = root / "latest", None
     if latest.exists() and not reserve:
         moved = _free(root, time.strftime(_STAMP))

@@ -77,7 +77,7 @@ def lower(tree: Tree) -> Plan:
 
 
 def survey(tree: Tree) -> tuple[Plan | None, list[Finding]]:
-    """The plan, and everything that is wrong, the files that it needs included."""
+    """Return the plan, and everything that is wrong, the files that it needs included."""
     missing = [*_missing_files(tree), *_stand_in(tree)]
     try:
         return lower(tree), missing
@@ -175,7 +175,7 @@ class _Lowering:
         return [("train", "hooks", index) for index in range(len(hooks if isinstance(hooks, list) else []))]
 
     def spec(self, path: Path, table: str, kind: str) -> Spec:
-        """The component at ``path``, compared with the signature of what its key names."""
+        """Return the component at ``path``, compared with the signature of what its key names."""
         key, params = str(self.tree.get(*path, "key")), self.tree.get(*path, "params", default={})
         places = {name: self.tree.place(*path, "params", name) for name in params}
         at = self.tree.place(*path, "key")

@@ -52,7 +52,7 @@ _SCALED: tuple[Path, ...] = (("train", "scheduler", "milestones"),)
 
 
 def arguments(tree: Tree) -> list[Finding]:
-    """Every value of a lazy call that its target cannot take; in a user-defined class only a warning."""
+    """Return every value of a lazy call that its target cannot take; in a user-defined class only a warning."""
     found: list[Finding] = []
     for way, node, target in lazy_calls(tree):
         signature = signature_of(target)

@@ -136,7 +136,7 @@ def _interpolations(tree: Tree) -> Iterator[Finding]:
 
 
 def key_of_way(way: Path) -> str:
-    """A path as OmegaConf writes it."""
+    """Return a path as OmegaConf writes it."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in way).lstrip(".")
 
 

@@ -20,7 +20,7 @@ _SECTIONS: dict[Path, tuple[str, ...]] = {("dataloader",): ("train", "test", "ev
 
 
 def slips(tree: Tree) -> list[Finding]:
-    """Every key that was probably meant to be another one."""
+    """Return every key that was probably meant to be another one."""
     found: list[Finding] = []
     for way, node in tree.walk():
         if isinstance(node, Mapping):

@@ -10,7 +10,7 @@ from etude.errors import MissingExtra
 
 
 def omegaconf() -> ModuleType:
-    """The package, or an error that says what to install."""
+    """Return the package, or raise an error that says what to install."""
     try:
         import omegaconf as package
     except ModuleNotFoundError as error:
@@ -19,7 +19,7 @@ def omegaconf() -> ModuleType:
 
 
 def dict_config(content: Any) -> Any:
-    """A ``DictConfig`` that may hold any object in its leaves; tuples in it are lists, as lazy configs have it."""
+    """Return a ``DictConfig`` with any object in its leaves; tuples become lists, as in the original lazy configs."""
     if light.get():
         return Node(content)
     return omegaconf().DictConfig(content=without_tuples(content), flags={"allow_objects": True})

@@ -153,7 +153,7 @@ def _is_container(value: Any) -> bool:
 
 
 def _same_kind(like: Any, items: list[Any]) -> Any:
-    """Items as the kind of list they came from: OmegaConf's stays OmegaConf's."""
+    """Return items as the kind of list they came from: OmegaConf's stays OmegaConf's."""
     if isinstance(like, list):
         return items
     return omegaconf().ListConfig(items, flags={"allow_objects": True})

@@ -140,7 +140,7 @@ def _everything(content: Mapping[str, Any]) -> Any:
 
 
 def try_get_key(cfg: Any, *keys: str, default: Any = None) -> Any:
-    """The value of the first dotted key that is there; one that holds None counts, one that holds ``???`` does not."""
+    """Return the value of the first dotted key that is there; None counts as a value, ``???`` does not."""
     select = omegaconf().OmegaConf.select
     for key in keys:
         value = select(cfg, key, default=_ABSENT)

@@ -65,7 +65,7 @@ def _named(way: Path) -> str:
 
 
 def _blamed(way: Path, cfg: Any, message: str) -> Path:
-    """The argument that a message speaks of, by its name or its value, if it is just one; else the call as a whole."""
+    """Return the path of the one argument that a message names, by its key or its value; else that of the call."""
     items = getattr(cfg, "items_ex", None)
     plain = {key: value for key, value in items(resolve=False) if key != "_target_"} if items and way else {}
     words = set(re.findall(r"[\w.+-]+", message))

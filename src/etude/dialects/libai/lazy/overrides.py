@@ -45,7 +45,7 @@ class Override:
 
 
 def apply(cfg: Any, given: Iterable[str]) -> Any:
-    """Every override into ``cfg``, in order; later ones win. Mappings are merged, everything else replaces."""
+    """Apply every override to ``cfg``, in order; later ones win. Mappings are merged, everything else replaces."""
     for text, override in [(text, _parsed(text)) for text in given]:
         new = _first_new(cfg, override.key)
         with _about(text):
@@ -87,8 +87,8 @@ def _put(cfg: Any, override: Override) -> None:
 
 
 def _first_new(cfg: Any, key: str) -> Path:
-    """The way to the first part of ``key`` that ``cfg`` does not have; empty where all of it is there, or where it is
-    an argument, which is compared with its target."""
+    """Return the path of the first part of ``key`` that ``cfg`` does not have; empty where all of it is there, or where
+    it is an argument, which is compared with its target."""
     node, way = cfg, way_of(key)
     for length, part in enumerate(way, start=1):
         if not isinstance(node, Mapping):
@@ -113,7 +113,7 @@ def _require_configs(cfg: Any, key: str) -> None:
 
 
 def parse(text: str) -> Override:
-    """One string as an :class:`Override`; what the grammar does not know is an ``OverrideParseException``."""
+    """Return one string as an :class:`Override`; what the grammar does not know is an ``OverrideParseException``."""
     match = _KEY.match(text)
     assert match is not None  # every part of the pattern may be empty
     mark, key, rest = match[1], match[2], text[match.end() :]

@@ -57,7 +57,7 @@ def _expression(value: Any) -> str:
 
 
 def _formatted(text: str) -> str:
-    """Every statement laid out; blank lines (of empty mappings) stay between statements, at most two."""
+    """Return every statement laid out; blank lines (of empty mappings) stay between statements, at most two."""
     tree = ast.parse(text)
     lines: list[str] = []
     previous_end = None

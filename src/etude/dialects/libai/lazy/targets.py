@@ -14,7 +14,7 @@ SERVED = ("libai", "detectron2", "fvcore", "oneflow", "hydra", "iopath", "yacs")
 
 
 def locate(name: str) -> Any:
-    """The object that ``name`` leads to: modules, nested classes, static methods, bare builtins."""
+    """Return the object that ``name`` leads to: modules, nested classes, static methods, bare builtins."""
     if name.split(".")[0] in SERVED:
         from etude.dialects import imports
 
@@ -118,7 +118,7 @@ def _served_names() -> dict[str, str]:
 
 
 def dump_dataclass(obj: Any) -> dict[str, Any]:
-    """A dataclass instance as the nested ``_target_`` mapping that makes it again."""
+    """Return a dataclass instance as the nested ``_target_`` mapping that makes it again."""
     if not is_dataclass(obj) or isinstance(obj, type):
         raise TypeError("dump_dataclass() requires an instance of a dataclass.")
     made: dict[str, Any] = {"_target_": name_of(type(obj))}

@@ -96,7 +96,7 @@ def _documents(file: str, depth: int = 8) -> Iterator[tuple[str, Any]]:
 
 
 def _bases(file: str, document: Any) -> list[tuple[str, int]]:
-    """The files that a document builds on, each with the line that names it."""
+    """Return the files that a document builds on, each with the line that names it."""
     pairs = document.value if isinstance(document, yaml.MappingNode) else []
     given = [value for key, value in pairs if key.value == BASE]
     nodes = [node for value in given for node in (value.value if isinstance(value, yaml.SequenceNode) else [value])]
@@ -105,7 +105,7 @@ def _bases(file: str, document: Any) -> list[tuple[str, int]]:
 
 
 def _naming(file: str, base: str) -> str:
-    """The place where a file is named as what another builds on; empty where none does."""
+    """Return the place where a file is named as what another builds on; empty where none does."""
     named = (
         f"{display(each)}:{line}"
         for each, document in _documents(file)
@@ -116,7 +116,7 @@ def _naming(file: str, base: str) -> str:
 
 
 def _line(node: Any, way: Sequence[str]) -> int:
-    """The line of a key in a YAML document; 0 where it stands in another file."""
+    """Return the line of a key in a YAML document; 0 where it stands in another file."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     for key, value in pairs:
         if key.value == way[0]:

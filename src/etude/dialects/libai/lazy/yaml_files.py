@@ -32,7 +32,7 @@ class _Loader(yaml.FullLoader):
 
 
 def _dataclass(loader: Any, suffix: str, node: Any) -> Any:
-    """An object of a dataclass that is imported already, with its fields as they were saved."""
+    """Return an object of a dataclass that is imported already, with its fields as they were saved."""
     module, _, name = suffix.rpartition(".")
     found: Any = sys.modules.get(module)
     for part in name.split("."):

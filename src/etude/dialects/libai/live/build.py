@@ -111,7 +111,7 @@ def _adjust(cfg: Any, options: Options, extras: Mapping[str, Any], arguments: Na
 
 
 def _named(path: str) -> tuple[str, str]:
-    """The run's folder, and the checkpoint in it if one was named: a folder of LiBai's or a file of detectron2's."""
+    """Return the run's folder, and the checkpoint in it if one was named: a folder (LiBai) or a file (detectron2)."""
     if (Path(path) / LAST).exists():
         return path, ""
     if (Path(path) / "model").is_file() or Path(path).is_file():
@@ -186,7 +186,7 @@ def evaluate(trainer: PutOff, arguments: Namespace, written: Any) -> None:
 
 
 def _listening(loop: Callable[[Run], None], signals: Signals) -> Callable[[Run], None]:
-    """The loop, with the first signal ending it after the current iteration."""
+    """Return the loop; the first signal ends it after the current iteration."""
 
     def guarded(run: Run) -> None:
         signals.install()

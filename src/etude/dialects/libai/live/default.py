@@ -338,7 +338,7 @@ class DefaultTrainer(TrainerBase):
 
 
 def build_tokenizer(cfg: Any) -> Any:
-    """The tokenizer of ``cfg.tokenization``; the model's vocabulary is padded to what it needs."""
+    """Return the tokenizer of ``cfg.tokenization``; the model's vocabulary is padded to what it needs."""
     tokenization = cfg.tokenization
     tokenizer = instantiate(tokenization.tokenizer)
     if try_get_key(tokenization, "append_eod") and tokenizer.eod_token is None:
@@ -370,7 +370,7 @@ def _numbers_of_samples(train: Any) -> list[int]:
 
 
 def _datasets(loader: Any) -> list[Any]:
-    """The lazy data sets of a loader's config."""
+    """Return the lazy data sets of a loader's config."""
     dataset = try_get_key(loader, "dataset")
     if dataset is None:
         return []

@@ -62,7 +62,7 @@ class DistUtil:
         return False
 
     def get_layer_ranks(self, layer_idx: int) -> list[int]:
-        """Every process has every layer."""
+        """Return all ranks: every process has every layer."""
         return list(range(self.world.size))
 
     def get_layer_stage_id(self, layer_idx: int) -> int:
@@ -172,7 +172,7 @@ def synchronize() -> None:
 
 
 def broadcast_py_object(obj: Any, src: int = 0) -> Any:
-    """The object of process ``src`` in all processes."""
+    """Return the object of process ``src`` in all processes."""
     if not (torch_dist.is_available() and torch_dist.is_initialized()):
         return obj
     held = [obj]
@@ -181,7 +181,7 @@ def broadcast_py_object(obj: Any, src: int = 0) -> Any:
 
 
 def gather_batch(fields: Any) -> Any:
-    """The fields of all processes' batches in one, process after process; alone: as they are."""
+    """Return the fields of all processes' batches in one, process after process; alone: as they are."""
     if get_world_size() == 1 or not isinstance(fields, Mapping):
         return fields
     held: list[Any] = [None] * get_world_size()
@@ -197,15 +197,15 @@ def _on_cpu(value: Any) -> Any:
 
 
 def ttol(tensor: Any, pure_local: bool = False, device: str = "cuda", ranks: Any = None) -> Any:
-    """A global tensor as a local one; here every tensor is local."""
+    """Return a global tensor as a local one; here every tensor is local."""
     return tensor
 
 
 def tensor_to_rank0(tensor: Any, device: str = "cuda", to_local: bool = False) -> Any:
-    """A global tensor in the first process; here every process has the whole of it."""
+    """Return a global tensor in the first process; here every process has the whole of it."""
     return tensor
 
 
 def tton(tensor: Any, local_only: bool = False, ranks: Any = None) -> Any:
-    """A tensor as a numpy array."""
+    """Return a tensor as a numpy array."""
     return tensor.detach().cpu().numpy()

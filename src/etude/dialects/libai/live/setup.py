@@ -32,7 +32,7 @@ def default_setup(cfg: Any, args: Any) -> None:
 
 
 def announce(cfg: Any, args: Any) -> logging.Logger:
-    """The folder, the logger, the command, and the config as it is."""
+    """Make the folder and the logger, log the command, and save the config as it is."""
     folder = try_get_key(cfg, "train.output_dir")
     if dist.is_main_process() and folder:
         os.makedirs(folder, exist_ok=True)

@@ -195,7 +195,7 @@ class TrainerBase:
 
 
 def _no_hook(given: Any, trainer: TrainerBase, caller: FrameType) -> AssertionError:
-    """The bare assertion that scripts know, with the line that brought what is not a hook."""
+    """Return the bare assertion that scripts know, with the line that brought what is not a hook."""
     file, line = caller.f_code.co_filename, caller.f_lineno
     made = getattr(type(trainer), "build_hooks", None)
     if is_users(file):
@@ -382,7 +382,7 @@ class NoLoss(UserCodeError, AttributeError):
 
 
 def total_loss(loss_dict: LossDict) -> Any:
-    """The sum of what has ``loss`` in its name: that is what LiBai learns from."""
+    """Return the sum of what has ``loss`` in its name: that is what LiBai learns from."""
     losses = [value for name, value in loss_dict.items() if "loss" in name]
     if not losses:
         returned = ", ".join(map(str, loss_dict)) or "nothing"

@@ -57,7 +57,7 @@ __all__ = ["blocks", "build"]
 
 
 def build(plan: Plan, options: Options) -> Run:
-    """The trainer with everything it needs, as a run. Only its folder is made; when a part fails, not even that."""
+    """Return the trainer with all its parts as a run. It makes only the run folder; if a part fails, not even that."""
     world = World.from_environment()
     if world.is_many:
         group.join(
@@ -83,7 +83,7 @@ def build(plan: Plan, options: Options) -> Run:
 
 
 def _saver(plan: Plan, config: Config, paths: list[Path], world: World, level: int) -> Saver:
-    """The run's folder and log, which rank 0 owns."""
+    """Return the run's folder and log, which rank 0 owns."""
     train = config.Train
     if not world.is_main:
         return SilentSaver(train.SaveDir)
@@ -177,7 +177,7 @@ def _made_by(make: Any, spec: Spec) -> Any:
 
 
 def _hooks(plan: Plan, entries: list[Any]) -> dict[str, ChainHook]:
-    """The chains of hooks; the plan's first hook is the trainer's own validation."""
+    """Return the chains of hooks; the plan's first hook is the trainer's own validation."""
     specs = [hook.spec for hook in plan.hooks[1:]]
     made = []
     for entry, spec in zip(entries, specs, strict=True):
@@ -195,7 +195,7 @@ def device_of(world: World = ALONE) -> torch.device:
 
 
 def compound(plan: Plan, config: Config, make: Any) -> Compound:
-    """The model of the config together with its loss."""
+    """Return the model of the config together with its loss."""
     loss = find(LossRegistry, config.Train.Target, at=plan.losses[0].at)
     return Compound(_made_by(make, plan.model)(**config.Model.Params), loss())
 

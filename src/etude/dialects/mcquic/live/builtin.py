@@ -20,7 +20,7 @@ _log = logging.getLogger("mcquic")
 
 
 def module_name(path: str | Path) -> str:
-    """The MD5 of the absolute path as it is written: neither ``..`` nor links are resolved."""
+    """Return the MD5 of the absolute path as it is written: neither ``..`` nor links are resolved."""
     return hashlib.md5(str(Path(path).absolute()).encode(), usedforsecurity=False).hexdigest()
 
 
@@ -61,5 +61,5 @@ def registerBuiltinFunctions() -> None:
 
 
 def summaries() -> str:
-    """Every registry with its entries, as ``-D`` prints them."""
+    """Return every registry with its entries, as ``-D`` prints them."""
     return "\n".join(f"Summary of {registry}: \r\n{registry.summary()}" for registry in REGISTRIES)

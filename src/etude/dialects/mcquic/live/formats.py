@@ -20,7 +20,7 @@ def prettyStep(step: int) -> str:
 
 
 def totalParameters(model: nn.Module) -> str:
-    """The number of parameters with four decimals: ``1.5000M``."""
+    """Return the number of parameters with four decimals: ``1.5000M``."""
     number = float(sum(parameter.numel() for parameter in model.parameters()))
     for unit in ("", "k", "M", "B"):
         if number < 1000 or unit == "B":
@@ -77,6 +77,6 @@ def nop(*_: object, **__: object) -> None:
 
 
 def hashOfFile(path: str, progress: object = None) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -140,7 +140,7 @@ def getAllHooks(hooks: Iterable[Any]) -> dict[str, ChainHook]:
 
 
 def splitHooks(*hooks: Any) -> dict[str, ChainHook]:
-    """One chain per kind; an object goes into every chain whose method it has."""
+    """Return one chain per kind; an object goes into every chain whose method it has."""
     chains: dict[HookType, list[Any]] = {kind: [] for kind in KINDS}
     for item in hooks:
         kinds = [kind for kind, (base, _) in KINDS.items() if isinstance(item, base)]

@@ -63,7 +63,7 @@ class PerEpoch:
         return self.factors[epoch]
 
     def _now(self) -> float:
-        """The factor whose product with the base is the scheduler's rate to the last bit."""
+        """Return the factor whose product with the base is the scheduler's rate to the last bit."""
         rate = float(self.optimizer.param_groups[0]["lr"])
         factor = rate / self.base
         for candidate in (factor, math.nextafter(factor, math.inf), math.nextafter(factor, 0.0)):

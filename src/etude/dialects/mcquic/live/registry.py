@@ -121,7 +121,7 @@ REGISTRIES = (ModuleRegistry, ValueTunerRegistry, LrSchedulerRegistry, Optimizer
 
 
 def find(registry: type[Registry], key: str, *, at: Any = "", others: Iterable[str] = (), logger: Any = None) -> Any:
-    """The entry ``key``, or what a dotted path leads to; if neither exists, a config error with its place."""
+    """Return the entry ``key``, or what a dotted path leads to; if neither exists, a config error with its place."""
     if registry.has(key):
         return registry.get(key, logger or logging.root)
     module, _, attribute = key.rpartition(".")

@@ -63,7 +63,7 @@ def _note_own_work(trainer: Trainer, record: Record) -> None:
 
 
 def _noting(record: Record, point: str, chain: ChainHook) -> ChainHook:
-    """The users' part of a chain, each hook only written down."""
+    """Return the users' part of a chain, each hook only written down."""
     users = [hook for hook in chain.hooks if not isinstance(hook, EpochFrequencyHook) and _last(hook) not in OWN]
     return ChainHook(*[_note(record, point, _last_owner(hook)) for hook in users])
 
@@ -77,7 +77,7 @@ def _last(hook: Any) -> str:
 
 
 def _last_owner(hook: Any) -> str:
-    """The class of a hook object, or the name of a function."""
+    """Return the class of a hook object, or the name of a function."""
     owner = getattr(hook, "__self__", None)
     return type(owner).__name__ if owner is not None else _last(hook) or type(hook).__name__
 

@@ -22,7 +22,7 @@ RATES = ("train.optim", "train.schdr", "train.batchSize", "train.gpu.gpus")
 
 
 def checkpoints(resume: str | None, root: Path) -> list[Path]:
-    """The files to try, the best first: the one that was named, or those of the last run, newest first."""
+    """Return the files to try, the best first: the one that was named, or those of the last run, newest first."""
     if resume:
         if not Path(resume).is_file():
             raise ConfigError(f"there is no checkpoint {resume}")

@@ -253,7 +253,7 @@ class Trainer(Restorable):
         loader.load_state_dict({**position["data"], "batch": within})
 
     def _stateful(self) -> dict[str, Any]:
-        """The users' hooks that have a state, by the name of their class."""
+        """Return the users' hooks that have a state, by the name of their class."""
         chains = [hook.chains for hook in self.run.hooks if isinstance(hook, Bridge)]
         owners = [
             getattr(call, "__self__", None) for chain in chains for items in chain.values() for call in items.hooks
@@ -398,7 +398,7 @@ class Bridge(Hook):
         return {point: call for point, call in mapped.items() if call is not None}
 
     def _plain(self, name: str) -> Call | None:
-        """A chain without work of the trainer around it; an empty one is never called."""
+        """Return a chain without work of the trainer around it; an empty one is never called."""
         chain, trainer = self.chains[name], self.trainer
         if not len(chain):
             return None

@@ -28,7 +28,7 @@ class Validator:
     def means(
         self, model: Any, target: str, *, between: Callable[[], None] = lambda: None
     ) -> tuple[dict[str, float], Tensor | None]:
-        """The results by name, and the first picture that came back; ``between`` is called before each image."""
+        """Return the results by name, and the first picture that came back; ``between`` is called before each image."""
         rows, picture, device = [], None, next(model.parameters()).device
         for index in range(self.count):
             between()
@@ -49,7 +49,7 @@ def decibel_of(target: str) -> Decibel:
 
 
 def measure(compressor: Any, image: Tensor) -> dict[str, Any]:
-    """One image (1×3×H×W in [-1, 1]): PSNR, MS-SSIM, bits per pixel, and the picture that came back."""
+    """Measure one image (1×3×H×W in [-1, 1]): PSNR, MS-SSIM, bits per pixel, and the picture that came back."""
     height, width = image.shape[-2:]
     restored, bits = _through(compressor, image)
     back = restored[..., :height, :width].clamp(-1, 1)

@@ -59,7 +59,7 @@ def hinted(error: Exception, hint: str) -> Exception:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """The question after a misspelt name; empty where nothing is near."""
+    """Return the question after a misspelt name; empty where nothing is near."""
     found = nearest(name, sorted(set(known)))
     return f"did you mean {found!r}?" if found else ""
 
@@ -70,7 +70,7 @@ def is_users(filename: str) -> bool:
 
 
 def says(error: Exception) -> str:
-    """The exception in one line."""
+    """Return the exception in one line."""
     syntax = _syntax(error)
     if syntax is not None:
         line = (syntax.text or "").strip()
@@ -108,7 +108,7 @@ def _places(error: Exception, path: str) -> tuple[str, str]:
 
 
 def _syntax(error: BaseException) -> SyntaxError | None:
-    """The syntax error with a line, behind the one that only names the file."""
+    """Return the syntax error with a line, behind the one that only names the file."""
     inner = error.__cause__ if isinstance(error.__cause__, SyntaxError) else error
     return inner if isinstance(inner, SyntaxError) and inner.lineno else None
 
@@ -135,7 +135,7 @@ def hint_of(error: Exception) -> str:
 
 
 def _module_hint(name: str) -> str:
-    """A module that is called nearly so, beside the missing one."""
+    """Return a module that is called nearly so, beside the missing one."""
     parent, _, last = name.rpartition(".")
     from difflib import get_close_matches
 

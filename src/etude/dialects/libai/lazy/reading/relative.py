@@ -40,12 +40,12 @@ DETECTRON2 = Flavour("detectron2", "does not exist.", explains_folders=True)
 
 
 def fresh_package(flavour: Flavour, path: str) -> str:
-    """A package name that no other file has, so that nothing of one file reaches another."""
+    """Return a package name that no other file has, so that nothing of one file reaches another."""
     return f"{flavour.prefix}{os.urandom(2).hex()}.{os.path.basename(path)}"
 
 
 def compiled(path: str) -> Any:
-    """The file as code; a syntax error names the config file and keeps the original as its cause."""
+    """Return the file as code; a syntax error names the config file and keeps the original as its cause."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     try:

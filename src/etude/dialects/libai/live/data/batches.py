@@ -16,7 +16,7 @@ from etude.errors import DataError, UserCodeError
 
 
 def to_device(data: Any, device: str | None, mixup_func: Callable[..., Any] | None = None) -> dict[str, Any]:
-    """The fields of a batch on ``device``, by the names of the model's ``forward``."""
+    """Return the fields of a batch on ``device``, by the names of the model's ``forward``."""
     if isinstance(data, torch._utils.ExceptionWrapper):
         data.reraise()  # type: ignore[no-untyped-call]
     fields = data.get_fields() if isinstance(data, Instance) else data

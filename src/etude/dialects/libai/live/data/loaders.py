@@ -84,7 +84,7 @@ def build_nlp_test_loader(
     seed: int = 0,
     collate_fn: Collate | None = None,
 ) -> DataLoader[Any]:
-    """Every sample once, in order."""
+    """Return a loader of every sample once, in order."""
     sampler = _lazy_sampler(sampler, SingleRoundSampler, shuffle=False, drop_last=False)
     made = instantiate(dataset)
     return _loader(made, _sampler(sampler, made, test_batch_size, seed), num_workers, collate_fn, seed)
@@ -142,7 +142,7 @@ def _lazy_sampler(given: Any, default: type[Any], **options: Any) -> Any:
 
 
 def _sampler(sampler: Any, dataset: Any, batch_size: int, seed: int, **extra: Any) -> Any:
-    """A lazy sampler, made with everything that only now is known; one that was made already is taken as it is."""
+    """Build a lazy sampler with what is known only now; return one that was built already as it is."""
     if "_target_" not in sampler:
         return sampler
     arguments = {key: sampler[key] for key in sampler if key != "_target_"}
@@ -158,7 +158,7 @@ def _sampler(sampler: Any, dataset: Any, batch_size: int, seed: int, **extra: An
 
 
 def one_dataset(dataset: Any, mixer: Callable[..., Any]) -> Any:
-    """One data set, or several as one."""
+    """Return one data set, or several as one."""
     if isinstance(dataset, torch.utils.data.Dataset):
         return dataset
     listed = [instantiate(item) for item in _as_list(dataset)]

@@ -129,7 +129,7 @@ class Batches:
 
 
 def _remembering_sampler(loader: Any, depth: int = 4) -> Any:
-    """A sampler somewhere inside a loader that says what its order depends on."""
+    """Return a sampler somewhere inside a loader that says what its order depends on."""
     if isinstance(loader, Sampler) and hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict"):
         return loader
     for name in ("batch_sampler", "sampler", "dataset", "_dataset") if depth else ():
@@ -150,7 +150,7 @@ def batches_of(trainer: Any) -> Batches | None:
 
 
 def _numbered(loader: Any, seed: int, number: int, skip: int) -> Any:
-    """A copy of a torch loader whose batches know their numbers; any other loader, and a stream, as it is."""
+    """Return a copy of a torch loader whose batches know their numbers; any other loader, and a stream, as it is."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return loader
     of = "sampler" if loader.batch_sampler is None else "batch_sampler"

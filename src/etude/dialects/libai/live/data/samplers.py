@@ -49,7 +49,7 @@ class CyclicSampler(Sampler[list[int]]):
         return self._position()[0]
 
     def _position(self) -> tuple[int, int]:
-        """The epoch, and how many samples of it this process has drawn."""
+        """Return the epoch, and how many samples of it this process has drawn."""
         if self.consumed_samples % self.actual_batch_size == 0:
             return divmod(self.consumed_samples // self.data_parallel_size, self.data_size_per_epoch)
         epoch, rest = divmod(self.consumed_samples, self.data_size_per_epoch)

@@ -24,7 +24,7 @@ class DistTensorData:
 
     @staticmethod
     def stack(distTensor_lists: Sequence[DistTensorData]) -> DistTensorData:
-        """Tensors of several samples as one of a batch."""
+        """Return tensors of several samples as one of a batch."""
         if not isinstance(distTensor_lists[0].tensor, torch.Tensor):
             raise TypeError(
                 "DistTensorData.tensor must be a tensor, but got "
@@ -78,7 +78,7 @@ class Instance:
         return self._fields[name]
 
     def get_fields(self) -> OrderedDict[str, Any]:
-        """The fields by name; changes reach the instance."""
+        """Return the fields by name; changes reach the instance."""
         return self._fields
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class Instance:
 
 
 def _stacked(values: list[Any]) -> Any:
-    """A field of several samples as one of a batch; lists stay a list of lists."""
+    """Return a field of several samples as one of a batch; lists stay a list of lists."""
     first = values[0]
     if isinstance(first, torch.Tensor):
         return torch.stack(values)

@@ -75,7 +75,7 @@ class Checkpointer(files.Resuming, fvcore.Checkpointer):  # type: ignore[misc]
         return loaded
 
     def _load_file(self, path: str) -> dict[str, Any]:
-        """The file as data; one that holds bare weights counts as a checkpoint of a model."""
+        """Return the file as data; one that holds bare weights counts as a checkpoint of a model."""
         content = foreign.read(path)
         return content if "model" in content else {"model": content}
 

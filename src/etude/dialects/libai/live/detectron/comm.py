@@ -32,7 +32,7 @@ def _alone() -> bool:
 
 
 def all_gather(data: Any, group: Any = None) -> list[Any]:
-    """The objects of all processes, in all processes."""
+    """Return the objects of all processes, in all processes."""
     if _alone():
         return [data]
     held: list[Any] = [None] * get_world_size()
@@ -41,18 +41,18 @@ def all_gather(data: Any, group: Any = None) -> list[Any]:
 
 
 def gather(data: Any, dst: int = 0, group: Any = None) -> list[Any]:
-    """The objects of all processes in process ``dst``; elsewhere an empty list."""
+    """Return the objects of all processes in process ``dst``; elsewhere an empty list."""
     gathered = all_gather(data, group)
     return gathered if get_rank() == dst else []
 
 
 def shared_random_seed() -> int:
-    """A random number that is the same in all processes."""
+    """Return a random number that is the same in all processes."""
     return int(all_gather(int(np.random.randint(2**31)))[0])
 
 
 def reduce_dict(input_dict: dict[str, torch.Tensor], average: bool = True) -> dict[str, torch.Tensor]:
-    """Every value summed (or averaged) over the processes; the result is right on the first one."""
+    """Return every value summed (or averaged) over the processes; the result is right on the first one."""
     if _alone():
         return input_dict
     names = sorted(input_dict)

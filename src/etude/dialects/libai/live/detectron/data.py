@@ -90,7 +90,7 @@ class InferenceSampler(Sampler[int]):
 
 
 def trivial_batch_collator(batch: list[Any]) -> list[Any]:
-    """A batch stays the list of its samples."""
+    """Return the batch as it is: the list of its samples."""
     return batch
 
 
@@ -136,7 +136,7 @@ def build_detection_test_loader(
     num_workers: int = 0,
     collate_fn: Collate | None = None,
 ) -> DataLoader[Any]:
-    """Every sample once, in batches of ``batch_size``."""
+    """Return a loader of every sample once, in batches of ``batch_size``."""
     dataset = _mapped(dataset, mapper)
     if not isinstance(dataset, IterableDataset) and sampler is None:
         sampler = InferenceSampler(len(dataset))

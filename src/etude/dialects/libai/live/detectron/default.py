@@ -38,7 +38,7 @@ setup_logger = partial(shared.setup_logger, name="detectron2")
 
 
 def _try_get_key(cfg: Any, *keys: str, default: Any = None) -> Any:
-    """The first dotted key that is there, of a lazy or a yacs config."""
+    """Return the first dotted key that is there, of a lazy or a yacs config."""
     if type(cfg).__name__ != "CfgNode":
         return try_get_key(cfg, *keys, default=default)
     for key in keys:
@@ -118,7 +118,7 @@ def default_writers(output_dir: str, max_iter: int | None = None) -> list[Any]:
 
 
 def create_ddp_model(model: torch.nn.Module, *, fp16_compression: bool = False, **kwargs: Any) -> torch.nn.Module:
-    """The model, wrapped when several processes train it together."""
+    """Return the model, wrapped when several processes train it together."""
     if comm.get_world_size() == 1:
         return model
     if "device_ids" not in kwargs and torch.cuda.is_available():
@@ -132,7 +132,7 @@ def create_ddp_model(model: torch.nn.Module, *, fp16_compression: bool = False, 
 
 
 def get_config_file(config_path: str) -> str:
-    """The file of a common config; those of detection models are not there."""
+    """Return the file of a common config; those of detection models are not there."""
     path = os.path.join(CONFIGS, "detectron2", config_path)
     if not os.path.isfile(path):
         raise RuntimeError(f"{config_path} not available in Model Zoo!")
@@ -140,7 +140,7 @@ def get_config_file(config_path: str) -> str:
 
 
 def get_config(config_path: str, trained: bool = False) -> Any:
-    """A common lazy config: ``get_config("common/train.py").train``."""
+    """Return a common lazy config: ``get_config("common/train.py").train``."""
     return DetectronLazyConfig.load(get_config_file(config_path))
 
 
@@ -150,7 +150,7 @@ def get_checkpoint_url(config_path: str) -> str:
 
 
 def get(config_path: str, trained: bool = False, device: str | None = None) -> Any:
-    """The model that a config of the zoo describes; there is none, see :func:`get_checkpoint_url`."""
+    """Return the model that a config of the zoo describes; there is none, see :func:`get_checkpoint_url`."""
     return get_checkpoint_url(config_path)
 
 
@@ -262,7 +262,7 @@ class DefaultTrainer(TrainerBase):
 
     @classmethod
     def build_model(cls, cfg: Any) -> torch.nn.Module:
-        """The registered model ``cfg.MODEL.META_ARCHITECTURE``; override it for one that is not registered."""
+        """Return the registered model ``cfg.MODEL.META_ARCHITECTURE``; override it for one that is not registered."""
         # By its import name, so that detectron2's own models are found where detectron2 is installed.
         model: torch.nn.Module = importlib.import_module("detectron2.modeling").build_model(cfg)
         logger.info(f"Model:\n{model}")
@@ -309,7 +309,7 @@ class DefaultTrainer(TrainerBase):
 
     @classmethod
     def _to_look_with(cls, cfg: Any, name: str, given: Any) -> tuple[Any, Any] | None:
-        """The loader of a data set and its evaluator; None, with a word, where nobody says how to evaluate."""
+        """Return the loader of a data set and its evaluator; None, with a warning, where none is defined."""
         try:
             loader = cls.build_test_loader(cfg, name)
             return loader, given or cls.build_evaluator(cfg, name)

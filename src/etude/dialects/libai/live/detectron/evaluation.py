@@ -33,7 +33,7 @@ def inference_on_dataset(
     evaluator: DatasetEvaluator | Sequence[DatasetEvaluator] | None,
     callbacks: Mapping[str, Callable[[], Any]] | None = None,
 ) -> Any:
-    """Every batch through the model in eval mode, each looked at by ``evaluator``; its results."""
+    """Run every batch through the model in eval mode, pass it to ``evaluator`` and return its results."""
     logger = logging.getLogger("detectron2.evaluation.evaluator")
     total = len(data_loader)
     logger.info(f"Start inference on {total} batches")

@@ -110,7 +110,7 @@ def do_train(
 
 
 def _load(cfg: Any, arguments: Namespace, checkpointer: DetectionCheckpointer) -> bool:
-    """The named checkpoint, the last one or the first weights; whether the run resumes from a checkpoint."""
+    """Load the named checkpoint, the last one or the first weights; return whether the run resumes."""
     if arguments.named:
         checkpointer.load(arguments.named)
         return True
@@ -133,7 +133,7 @@ def test_data(cfg: Any) -> Any:
 
 
 def do_test(cfg: Any, model: torch.nn.Module, data: Any) -> Any:
-    """The evaluator of ``cfg.dataloader`` on ``data``, if there is one."""
+    """Run the evaluator of ``cfg.dataloader`` on ``data``, if there is one."""
     if not _evaluates(cfg):
         return None
     results = inference_on_dataset(model, data, instantiate(cfg.dataloader.evaluator))

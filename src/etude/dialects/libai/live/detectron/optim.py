@@ -54,7 +54,7 @@ def get_default_optimizer_params(
     lr_factor_func: Callable[[str], float] | None = None,
     overrides: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Groups:
-    """Groups with their own rules for norm layers and biases; ``lr_factor_func`` sees ``module.parameter`` names."""
+    """Return groups with rules for norm layers and biases; ``lr_factor_func`` sees ``module.parameter`` names."""
     bias: dict[str, Any] = {"lr": None, "weight_decay": weight_decay_bias}
     if bias_lr_factor is not None and bias_lr_factor != 1.0:
         if base_lr is None:
@@ -67,7 +67,7 @@ def get_default_optimizer_params(
 
 
 def maybe_add_gradient_clipping(cfg: Any, optimizer: Any) -> Any:
-    """The optimizer (or its class) with clipping before every step, if ``SOLVER.CLIP_GRADIENTS`` asks for it."""
+    """Return the optimizer (or its class) with clipping before every step, if ``SOLVER.CLIP_GRADIENTS`` asks for it."""
     clip = cfg.SOLVER.CLIP_GRADIENTS
     if not clip.ENABLED:
         return optimizer
@@ -92,7 +92,7 @@ def _create_gradient_clipper(cfg: Any) -> Clipper:
 def _generate_optimizer_class_with_gradient_clipping(
     optimizer: type[Any], *, per_param_clipper: Clipper | None = None, global_clipper: Clipper | None = None
 ) -> type[Any]:
-    """A class of the optimizer's kind that clips before every step: one parameter after the other, or all at once."""
+    """Return a subclass of the optimizer that clips before every step: parameter by parameter, or all at once."""
     assert per_param_clipper is None or global_clipper is None, (
         "Not allowed to use both per-parameter clipping and global clipping"
     )

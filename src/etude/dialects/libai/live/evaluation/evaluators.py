@@ -157,7 +157,7 @@ def _correlation(one: Any, other: Any) -> float:
 
 
 def _ranks(values: Any) -> Any:
-    """Ranks from 1; equal values share their mean rank."""
+    """Return ranks from 1; equal values share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return ((last - counts + 1 + last) / 2)[inverse]

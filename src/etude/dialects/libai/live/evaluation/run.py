@@ -29,7 +29,7 @@ class DatasetEvaluator:
         """One batch."""
 
     def evaluate(self) -> Any:
-        """The results as a mapping, nested or not."""
+        """Return the results as a mapping, nested or not."""
 
 
 class DatasetEvaluators(DatasetEvaluator):
@@ -148,7 +148,7 @@ def _count(inputs: Mapping[str, Any]) -> int:
 
 
 def _cut(fields: Any, count: int) -> Any:
-    """The first ``count`` samples of every field that has that dimension."""
+    """Return the first ``count`` samples of every field that has that dimension."""
     if not isinstance(fields, Mapping):
         return fields
     return {

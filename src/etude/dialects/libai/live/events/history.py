@@ -40,15 +40,15 @@ class HistoryBuffer:
         return float(np.median([value for value, _ in self._data[-window_size:]]))
 
     def avg(self, window_size: int) -> float:
-        """The mean of the last ``window_size`` values; 0 means of all."""
+        """Return the mean of the last ``window_size`` values; 0 means of all."""
         return float(np.mean([value for value, _ in self._data[-window_size:]]))
 
     def global_avg(self) -> float:
-        """The mean of everything ever added."""
+        """Return the mean of everything ever added."""
         return self._global_avg
 
     def state_dict(self) -> dict[str, Any]:
-        """The newest values, and the mean of all."""
+        """Return the newest values, and the mean of all."""
         kept = np.array(self._data[-KEPT:], dtype=np.float64).reshape(-1, 2)
         return {"data": torch.from_numpy(kept), "count": self._count, "mean": self._global_avg}
 

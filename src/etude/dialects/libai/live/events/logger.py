@@ -72,7 +72,7 @@ def setup_logger(
     name: str = "libai",
     abbrev_name: str | None = None,
 ) -> logging.Logger:
-    """The logger ``name``: rank 0 to the console, every rank to a file of ``output``. Again with the same: the same."""
+    """Set up the logger ``name``, once for equal arguments: rank 0 logs to the console, every rank to ``output``."""
     logger = logging.getLogger(name)
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
@@ -105,7 +105,7 @@ _TIMES: dict[Any, float] = {}
 
 
 def _caller() -> tuple[str, tuple[Any, ...]]:
-    """The module and the place of whoever called a helper of this file."""
+    """Return the module and the place of whoever called a helper of this file."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back

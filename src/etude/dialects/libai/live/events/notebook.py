@@ -35,7 +35,7 @@ class _PassingDetectron2(_Passing, detectron.EventStorage):
 
 
 def _held(value: Any) -> Any:
-    """A number, or a copy that no later step changes; nothing is read from a device."""
+    """Return a number, or a copy that no later step changes; nothing is read from a device."""
     return value.detach().clone().reshape(()) if hasattr(value, "detach") else float(value)
 
 

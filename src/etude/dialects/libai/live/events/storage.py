@@ -23,7 +23,7 @@ _MOST_WAITING = 4096
 
 
 def get_event_storage() -> Any:
-    """The storage of the innermost ``with EventStorage(…)``."""
+    """Return the storage of the innermost ``with EventStorage(…)``."""
     assert len(_STACK), "get_event_storage() has to be called inside a 'with EventStorage(...)' context!"
     return _STACK[-1]
 
@@ -114,7 +114,7 @@ class EventStorage:
         return found
 
     def histories(self) -> Mapping[str, HistoryBuffer]:
-        """All histories by name, in the order the names first came."""
+        """Return all histories by name, in the order the names first came."""
         self._settle()
         return self._buffers
 
@@ -176,7 +176,7 @@ class EventStorage:
     # -- for a checkpoint ----------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The latest values and the ends of the histories, as long as any writer looks back."""
+        """Return the latest values and the ends of the histories, as long as any writer looks back."""
         return {
             "history": {name: history.state_dict() for name, history in self.histories().items()},
             "latest": {name: list(pair) for name, pair in self.latest().items()},
@@ -217,7 +217,7 @@ class EventStorage:
 
 
 def _held(value: Any) -> Any:
-    """A number, or a tensor's own copy of its value: what is put does not change any more, and nothing is read."""
+    """Return a number, or a copy of the tensor: later changes do not reach it, and nothing is read from a device."""
     if not hasattr(value, "detach"):
         return float(value)
     if value.numel() != 1:

@@ -209,7 +209,7 @@ class LRScheduler(HookBase):
 
     @staticmethod
     def get_best_param_group_id(optimizer: Any) -> int:
-        """The group whose lr stands for all: the one with most parameters, or the commonest lr if all have one."""
+        """Return the group whose lr is shown: the one with most parameters, or the commonest lr if all have one."""
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         if max(sizes) > 1:
             return sizes.index(max(sizes))

@@ -66,7 +66,7 @@ class GraphBase:
             raise
 
     def _train(self, data: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """A vector per returned value: one number for each micro-batch."""
+        """Return a vector per returned value: one number for each micro-batch."""
         returned: dict[str, list[torch.Tensor]] = {}
         for micro_batch in _parts(data, self.grad_acc_steps):
             with self.amp.autocast():
@@ -97,7 +97,7 @@ class GraphBase:
         return self.train(False)
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's state: in graph mode it belongs to the graph."""
+        """Return the optimizer's state: in graph mode it belongs to the graph."""
         return {"optimizer": self.optimizer.state_dict()} if self.optimizer is not None else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -125,7 +125,7 @@ def require_compiler(backend: str, device: str) -> None:
 
 
 def shared(model: torch.nn.Module) -> torch.nn.Module:
-    """The model, wrapped when several processes train it together: their gradients are averaged."""
+    """Return the model, wrapped when several processes train it together: their gradients are averaged."""
     if dist.get_world_size() == 1:
         return model
     return torch.nn.parallel.DistributedDataParallel(model)

@@ -39,7 +39,7 @@ def enable_use_compute_stream(enabled: bool = True) -> None:
 
 
 def GradScaler(init_scale: float = 2.0**16, **options: Any) -> torch.amp.GradScaler:
-    """A scaler for the device that is there."""
+    """Return a scaler for the device that is there."""
     return torch.amp.GradScaler("cuda" if torch.cuda.is_available() else "cpu", init_scale=init_scale, **options)
 
 

@@ -29,7 +29,7 @@ def norm_layers() -> tuple[type[nn.Module], ...]:
 
 
 def build_optimizer(cfg: Any, model: nn.Module) -> Any:
-    """The optimizer that ``cfg`` (a lazy call whose ``params`` is one too) describes, for ``model``."""
+    """Return the optimizer that ``cfg`` (a lazy call whose ``params`` is one too) describes, for ``model``."""
     cfg.params.model = model
     optimizer = instantiate(cfg)
     for group in optimizer.param_groups:
@@ -49,7 +49,7 @@ def get_default_optimizer_params(
     clip_grad_norm_type: float | None = None,
     overrides: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Groups:
-    """Groups with their own weight decay for norm layers and biases; ``overrides`` go by a parameter's last name."""
+    """Return groups with weight decay for norm layers and biases; ``overrides`` go by a parameter's last name."""
     overrides = with_bias_override(overrides, {"weight_decay": weight_decay_bias})
     clips = clip_grad_max_norm is not None and clip_grad_norm_type is not None
     always = {"clip_grad_max_norm": clip_grad_max_norm, "clip_grad_norm_type": clip_grad_norm_type} if clips else {}
@@ -89,7 +89,7 @@ def grouped(
 def with_bias_override(
     overrides: Mapping[str, Mapping[str, Any]] | None, bias: Mapping[str, Any]
 ) -> dict[str, Mapping[str, Any]]:
-    """The overrides with what is said about biases; the caller's own mapping stays as it is."""
+    """Return the overrides with what is said about biases; the caller's own mapping stays as it is."""
     merged = dict(overrides or {})
     said = {key: value for key, value in bias.items() if value is not None}
     if said:
@@ -134,7 +134,7 @@ def own_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parame
 
 
 def expand_param_groups(groups: Groups) -> Groups:
-    """One group per parameter; what a later group says about it is added to what an earlier one said."""
+    """Return one group per parameter; what a later group says about it is added to what an earlier one said."""
     per_parameter: dict[Any, Group] = {}
     for group in groups:
         assert "params" in group

@@ -45,7 +45,7 @@ class CurveLR(torch.optim.lr_scheduler.LRScheduler):
 
 
 def build_lr_scheduler(cfg: Any, optimizer: Any) -> Any:
-    """The scheduler that ``cfg`` (a lazy call) describes, for ``optimizer``."""
+    """Return the scheduler that ``cfg`` (a lazy call) describes, for ``optimizer``."""
     cfg.optimizer = optimizer
     return instantiate(cfg)
 
@@ -72,7 +72,7 @@ def WarmupCosineAnnealingLR(
     eta_min: float = 0.0,
     warmup_method: str = "linear",
 ) -> CurveLR:
-    """A cosine between the base lr and ``eta_min``, which comes back up beyond ``max_iter``."""
+    """Return a cosine between the base lr and ``eta_min``, which comes back up beyond ``max_iter``."""
     _require_positive(max_iter, "T_max must greater than zero, but got")
     main = curves.cosine_annealing(max_iter, eta_min)
     return _scheduler(optimizer, main, warmup_factor, warmup_iter, warmup_method)

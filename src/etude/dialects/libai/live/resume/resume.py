@@ -73,7 +73,7 @@ def find(cfg: Any, named: str = "", *, longer: bool = False) -> Resume | None:
 
 
 def _last(folder: str, *, longer: bool) -> str:
-    """The path that ``last_checkpoint`` names; a run that has ended in good order is not resumed."""
+    """Return the path that ``last_checkpoint`` names; a run that has ended in good order is not resumed."""
     with open(os.path.join(folder, LAST), encoding="utf-8") as file:
         text = file.read().strip()
     path = os.path.join(folder, text)
@@ -161,7 +161,7 @@ def keep_state(trainer: Any) -> None:
 
 
 def _checkpointer(trainer: Any) -> Any:
-    """The trainer's own, or that of its hook; None in a process that has none which writes."""
+    """Return the trainer's own, or that of its hook; None in a process that has none which writes."""
     saving = (hook.checkpointer for hook in trainer._hooks if isinstance(hook, PeriodicCheckpointer))
     found = getattr(trainer, "checkpointer", None) or next(saving, None)
     return found if getattr(found, "save_dir", "") else None

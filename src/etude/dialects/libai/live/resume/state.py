@@ -92,7 +92,7 @@ def take_up(trainer: Any) -> None:
 
 
 def _first_due(trainer: Any, unfinished: Iterable[str]) -> int:
-    """The number of the first hook that has to finish the iteration of the checkpoint; the ones behind it have, too."""
+    """Return the index of the first hook that has to finish the checkpoint's iteration; the later ones have to, too."""
     left, number = Counter(unfinished), len(trainer._hooks)
     while number and left[name := type(trainer._hooks[number - 1]).__qualname__]:
         left[name] -= 1
@@ -124,7 +124,7 @@ def remembering(trainer: Any, kinds: Any = None) -> Iterator[tuple[str, Any]]:
 
 
 def _unfinished(trainer: Any) -> list[str]:
-    """The hooks that have still to act in this iteration; the first of them is acting now."""
+    """Return the hooks that have still to act in this iteration; the first of them is acting now."""
     acting = getattr(trainer, "_acting", None)
     return [] if acting is None else [type(hook).__qualname__ for hook in trainer._hooks[acting:]]
 

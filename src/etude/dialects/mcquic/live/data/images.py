@@ -67,7 +67,7 @@ class Lmdb:
 
 
 def open_images(path: str | Path, *, transform: Transform = whole, repeat: int = 1) -> Folder | Lmdb:
-    """A folder of images, or an LMDB (a folder with ``data.mdb``, or a file)."""
+    """Return a folder of images, or an LMDB (a folder with ``data.mdb``, or a file)."""
     place = Path(path)
     if (place / "data.mdb").exists() or place.is_file():
         return Lmdb(place, transform=transform, repeat=repeat)
@@ -75,13 +75,13 @@ def open_images(path: str | Path, *, transform: Transform = whole, repeat: int =
 
 
 def to_bytes(image: Tensor) -> np.ndarray[Any, Any]:
-    """A tensor in [-1, 1] (3×H×W) as H×W×3 bytes."""
+    """Return a tensor in [-1, 1] (3×H×W) as H×W×3 bytes."""
     scaled = ((image.detach().cpu().float() + 1) * 127.5).round().clamp(0, 255)
     return scaled.to(torch.uint8).permute(1, 2, 0).numpy()
 
 
 def pad(image: Tensor, multiple: int) -> Tensor:
-    """Sides up to a multiple, by mirroring the border."""
+    """Pad the sides up to a multiple, by repeating the border."""
     height, width = image.shape[-2:]
     amounts = (0, -width % multiple, 0, -height % multiple)
     batch = image if image.ndim == 4 else image.unsqueeze(0)

@@ -36,7 +36,7 @@ class Quantizer(nn.Module):
         self.usage: Tensor
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The quantized features, the codes (N×m×H×W), the distances as logits, and what the words are off."""
+        """Return the quantized features, the codes (N×m×H×W), the distances as logits, and what the words are off."""
         n, c, h, w = x.shape
         vectors = x.reshape(n, self.m, c // self.m, h * w).permute(1, 0, 3, 2).reshape(self.m, -1, c // self.m)
         distance = torch.cdist(vectors, self.codebook).square()

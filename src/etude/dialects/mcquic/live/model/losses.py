@@ -59,7 +59,7 @@ class PSNR(Distortion):
 
 
 def msSSIM(x: Tensor, y: Tensor, *, dataRange: float = 1.0, window: int = 11, sigma: float = 1.5) -> Tensor:
-    """The mean over images and channels; small images get as many scales as they have room for."""
+    """Return the mean over images and channels; small images get as many scales as they have room for."""
     kernel = _gaussian(window, sigma).to(x)
     scales = max(1, min(len(SCALES), 1 + int(torch.tensor(min(x.shape[-2:]) / window).log2().floor())))
     weights = torch.tensor(SCALES[:scales], device=x.device, dtype=x.dtype)
