@@ -27,14 +27,12 @@ class Projects:
     folders: tuple[Path, ...]
     cwd: Path
     env: Mapping[str, str] = field(default_factory=dict)
-    fresh: bool = False
-    """Run every command in a new interpreter, not in a fork of one that has torch loaded."""
 
     def run(self, *command: str, cwd: Path | None = None, fresh: bool = False) -> subprocess.CompletedProcess[str]:
         """Run ``python command…``; a script, ``-m module`` or ``-c code``. ``fresh``: in an interpreter without torch."""
         paths = os.pathsep.join(map(str, (*self.folders, SOURCES)))
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **self.env}
-        if fresh or self.fresh:
+        if fresh:
             words = [sys.executable, *command]
             return subprocess.run(words, cwd=cwd or self.cwd, env=env, capture_output=True, text=True, check=False)
         return zygote.run(*command, cwd=cwd or self.cwd, env=env)

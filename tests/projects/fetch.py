@@ -6,6 +6,7 @@ The folders are the cache: one that is complete is not touched again. They lie b
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import io
 import os
@@ -102,6 +103,7 @@ def _unpacked(name: str) -> Path:
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             archive.extractall(made, filter="data")
         (inside,) = Path(made).iterdir()
+        compileall.compile_dir(inside, quiet=2)  # as pip does with what it installs
         (inside / ".pins").write_text(checksum)
         shutil.rmtree(target, ignore_errors=True)
         os.replace(inside, target)

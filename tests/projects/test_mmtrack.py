@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.pins(*PINS)
 @pytest.fixture
 def checkout(projects: Projects) -> Projects:
     lay_out_tracking(projects.cwd, *projects.folders[:2])
-    return replace(projects, fresh=True)  # its path has other releases of much that may be loaded
+    return projects
 
 
 OWN_SCRIPT = THREE_WAYS.format(
@@ -144,7 +143,7 @@ pool(torch.zeros(1, 1, 8, 8), torch.tensor([[0.0, 0, 0, 4, 4]]))
 @pytest.mark.pins("mmcv-lite-2.2.0", "opencv")
 def test_an_op_that_exists_nowhere_is_an_error_when_it_is_called(projects: Projects):
     (projects.cwd / "script.py").write_text(OP)
-    done = replace(projects, fresh=True).etude("exec", "script.py")
+    done = projects.etude("exec", "script.py")
     assert done.returncode == 2, done.stderr
     assert "built" in done.stdout
     assert "the op 'roi_pool_forward' of mmcv.ops needs compiled code" in done.stderr
