@@ -8,12 +8,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.optim import ZeroRedundancyOptimizer as TorchZeroRedundancyOptimizer
 from torch.nn import GroupNorm, LayerNorm
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.openmm.logging import log_warning, print_log
 from etude.dialects.openmm.registries.root import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 
@@ -196,19 +194,3 @@ LION_OPTIMIZERS: list[str] = []
 SOPHIA_OPTIMIZERS: list[str] = []
 BITSANDBYTES_OPTIMIZERS: list[str] = []
 TRANSFORMERS_OPTIMIZERS: list[str] = []
-
-
-@OPTIMIZERS.register_module()
-class ZeroRedundancyOptimizer(TorchZeroRedundancyOptimizer):
-    """torch's, with the inner optimizer given by its name; rank 0 gathers the state before it is saved."""
-
-    def __init__(self, params: Any, optimizer_type: str = "Adam", **kwargs: Any) -> None:
-        found = getattr(torch.optim, optimizer_type, None)
-        assert found is not None, f"torch.optim has no optimizer called {optimizer_type!r}"
-        # torch asks for plain tensors or groups, not for a generator that can be read once
-        super().__init__(list(params), found, **kwargs)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the whole state on rank 0, nothing on the others."""
-        self.consolidate_state_dict()
-        return super().state_dict() if is_main_process() else {}

@@ -1,0 +1,27 @@
+"""MMEngine's ZeroRedundancyOptimizer, apart from the others: importing torch's compiles a dozen optimizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.optim import ZeroRedundancyOptimizer as TorchZeroRedundancyOptimizer
+
+from etude.dialects.mmengine.live.dist.utils import is_main_process
+from etude.dialects.openmm.registries.root import OPTIMIZERS
+
+
+@OPTIMIZERS.register_module()
+class ZeroRedundancyOptimizer(TorchZeroRedundancyOptimizer):
+    """torch's, with the inner optimizer given by its name; rank 0 gathers the state before it is saved."""
+
+    def __init__(self, params: Any, optimizer_type: str = "Adam", **kwargs: Any) -> None:
+        found = getattr(torch.optim, optimizer_type, None)
+        assert found is not None, f"torch.optim has no optimizer called {optimizer_type!r}"
+        # torch asks for plain tensors or groups, not for a generator that can be read once
+        super().__init__(list(params), found, **kwargs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state on rank 0, nothing on the others."""
+        self.consolidate_state_dict()
+        return super().state_dict() if is_main_process() else {}
