@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import signal
+
+from etude.hooks.signals import Signals
 from tests import zygote
 
 PROGRAM = """
@@ -70,3 +74,14 @@ os._exit(0)
 """
     done = zygote.run("-c", program)
     assert done.stdout.splitlines() == ["[0, 1, 2, 3, 4, 5] SIGTERM [True, True]", "0"], done.stderr
+
+
+def test_ctrl_c_says_that_the_step_is_finished_first(capfd):
+    signals = Signals()
+    signals.install()
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signals.restore()
+    assert signals.received == "SIGINT"
+    assert "stopping after this step; Ctrl-C again to quit without saving" in capfd.readouterr().err
