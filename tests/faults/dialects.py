@@ -8,11 +8,13 @@ torch is imported once; every life is the command line in a fork. Prints a JSON 
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import shutil
 import sys
 import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,11 @@ SMALL = {
         "train.batchSize=2", "model.params.channel=8",
     ],
 }  # fmt: skip
+#: Convolutions are slow: as many steps with fewer images.
+SMALLER = {
+    "mmcv1": ["data.samples_per_gpu=64", "--limit-batches=6"],
+    "mmengine": ["train_dataloader.batch_size=64", "--limit-batches=5"],
+}
 #: What the examples import, slowly.
 IMPORTED = ("torch._dynamo", "sklearn.datasets")
 #: Systems whose runs are also let die at the same step again and again.
@@ -67,7 +74,7 @@ def draw_pictures() -> None:
 
 
 def command(name: str, folder: str, *words: str) -> tuple[int, str]:
-    config, *overrides = SMALL[name]
+    config, *overrides = SMALL[name] + SMALLER.get(name, [])
 
     def body() -> int:
         said = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -80,6 +87,9 @@ def command(name: str, folder: str, *words: str) -> tuple[int, str]:
 def play(name: str) -> dict[str, Any]:
     for module in (f"etude.dialects.{name}.live.build", *IMPORTED):  # once, not in every life
         importlib.import_module(module)
+    config, *overrides = SMALL[name]
+    with redirect_stdout(io.StringIO()):  # reads the sources of what the config names; they are kept
+        assert etude(["check", str(EXAMPLES / config), *overrides]) == 0
     calm, killed = Path(f"{name}-calm"), Path(f"{name}-killed")
     code, said = command(name, calm.name)
     assert code == 0, said
