@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from etude.config.tree import Path, Tree
-from etude.dialects.mmcv1 import names
+from etude.dialects.mmcv1 import names, overlay
 from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, KEYS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
 from etude.dialects.mmcv1.parts import report_other_project, report_project_parts, report_unknown_parts
 from etude.dialects.mmcv1.projects import PACKAGES, project_of, registered_by
@@ -119,6 +119,8 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         report_other_project(low, WORDS.names)
     else:
         report_project_parts(low, {**theirs, **low.registered}, words.known)
+        if lack := overlay.lack_of_layers():
+            low.error(low.place("model"), f"{project.title} cannot be imported", lack)
     report_typos(low, words)
     report_values(low, partial(_target, words))
     report_tracking(low)

@@ -99,13 +99,20 @@ def _folder() -> str | None:
 
 def missing() -> Mapping[str, str]:
     """Return the names that cannot be had because no mmcv with them is on disk, each with what to do about it."""
-    if _folder() is not None:
+    hint = lack_of_layers()
+    if not hint:
         return {}
-    found = ownership.original("mmcv")
-    lack = f"mmcv {ownership.version('mmcv')} at {found} is too old" if found else "none is on disk"
-    hint = f"mmcv's layers, images and ops come from mmcv itself, and {lack}: pip install mmcv-lite"
     listed = [f"{module}.{name}" if module else name for module, some in names.FROM_DISK.items() for name in some]
     return dict.fromkeys(listed, hint)
+
+
+def lack_of_layers() -> str:
+    """Say why there are no layers of mmcv, and what to install; empty where there are."""
+    if _folder() is not None:
+        return ""
+    found = ownership.original("mmcv")
+    lack = f"mmcv {ownership.version('mmcv')} at {found} is too old" if found else "none is on disk"
+    return f"mmcv's layers, images and ops come from mmcv itself, and {lack}: pip install mmcv-lite"
 
 
 def names_on_disk(module: str) -> Mapping[str, str]:

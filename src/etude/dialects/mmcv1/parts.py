@@ -118,7 +118,8 @@ _WRAPPERS = (
     "ConcatDataset", "RepeatDataset", "ClassBalancedDataset", "KFoldDataset", "MultiImageMixDataset",
     "RandomSampleConcatDataset",
 )  # fmt: skip
-#: Names of layers (``ReLU6``, ``GELU``) are this short, and one letter apart.
+#: Names of layers (``ReLU6``, ``GELU``) are this short, and one letter apart. Only an mmcv on disk knows them all, and
+#: parts of a project have such words of their own (``conv`` of MMDetection's FPG).
 _SHORT = 6
 #: Arguments that the project's builders add to those of the config.
 _GIVEN = ("test_mode", "train_cfg", "test_cfg", "default_args")
@@ -155,7 +156,8 @@ def report_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str
         elif kind in names:
             _tell_arguments(low, path, value, names[kind], read, slips=_is_loss(path))
         elif not names:
-            _tell_slips(low, path, value, registered, read)
+            is_layer = disk is not None and str(path[-1]).endswith("_cfg")  # norm_cfg, act_cfg, conv_cfg
+            _tell_slips(low, path, value, registered, read, shortest=0 if is_layer else _SHORT + 1)
     _report_metrics(low, registered)
 
 
@@ -211,7 +213,13 @@ def _taken(folders: Sequence[str], known: scan.Known, target: str) -> _Taken | N
 
 
 def _tell_slips(
-    low: Lowering, path: Path, value: Mapping[Any, Any], registered: Mapping[tuple[str, str], str], read: _Read
+    low: Lowering,
+    path: Path,
+    value: Mapping[Any, Any],
+    registered: Mapping[tuple[str, str], str],
+    read: _Read,
+    *,
+    shortest: int,
 ) -> None:
     """Report a misspelt name or argument of what other code than a builder may read: augments, policies, assigners."""
     kind = value["type"]
@@ -219,7 +227,7 @@ def _tell_slips(
     names = {name: to for (table, name), to in registered.items() if of_data == (table in ("PIPELINES", "DATASETS"))}
     if kind in names:
         _tell_arguments(low, path, value, names[kind], read, slips=True)
-    elif (of_data or len(kind) > _SHORT) and any(is_slip(kind, name) for name in names):
+    elif (of_data or len(kind) >= shortest) and any(is_slip(kind, name) for name in names):
         _tell_name(low, path, kind, names)
 
 
@@ -252,7 +260,8 @@ def _tell_name(low: Lowering, path: Path, kind: str, names: Mapping[str, str]) -
     word = "transform" if "pipeline" in path else "dataset" if path[0] == "data" else "model"
     if word == "model" and path != ("model",):
         keys = [key for key in path if isinstance(key, str)]
-        word = "loss" if _is_loss(path) else keys[-1].replace("_", " ").removesuffix("s")
+        plain = re.sub("_cfg$", "_layer", keys[-1])  # norm_cfg, act_cfg, conv_cfg
+        word = "loss" if _is_loss(path) else plain.replace("_", " ").removesuffix("s")
     low.error(low.place(*path, "type"), f"no {word} is called {kind!r}", suggest(kind, sorted(names)))
 
 
