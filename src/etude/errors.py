@@ -40,6 +40,10 @@ _OLD_NUMPY = {
     r"module 'numpy' has no attribute '(in1d|trapz)'": "numpy<2.4",
     r"module 'numpy' has no attribute": "numpy<1.24",
 }
+#: What projects, and torch, say where a model has to be on a GPU and there is none.
+_NO_GPU = re.compile(
+    r'Unavailable device "cpu"|Only available for cuda|not compiled with CUDA|[Nn]o (CUDA GPUs|NVIDIA)'
+)
 #: Modules → the package that brings them, where it has another name.
 _DISTRIBUTIONS = {
     "attr": "attrs",
@@ -247,7 +251,9 @@ def said_in_worker(error: BaseException) -> str:
 
 
 def release_hint(message: str) -> str:
-    """Return advice for packages that need another release of numpy or of torchvision; often empty."""
+    """Return advice for packages that need GPUs, or another release of numpy or of torchvision; often empty."""
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1 and _NO_GPU.search(message):
+        return "; this code trains in several processes on GPUs alone: on CPUs train in one (no --nproc, no --launcher)"
     if "operator torchvision::" in message:  # its compiled part does not fit torch, which its import shows first
         return "; this torchvision was built for another torch: install the one of your torch, from the same index"
     for said, releases in _OLD_NUMPY.items():

@@ -118,6 +118,21 @@ def test_the_release_of_numpy_that_had_a_name_is_named(name: str, release: str):
     assert f"'{release}'" in release_hint(f"module 'numpy' has no attribute {name!r}")
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        'Unavailable device "cpu"',
+        "Only available for cuda or mlu or npu devices.",
+        "Torch not compiled with CUDA enabled",
+    ],
+)
+def test_projects_that_need_gpus_for_several_processes_are_told_so(said: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert release_hint(said) == ""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "on CPUs train in one (no --nproc, no --launcher)" in release_hint(said)
+
+
 def test_the_packages_are_those_of_the_tables():
     refused = (name for dialect in imports.SPEAKERS for name in _names_of(dialect).OUT_OF_SCOPE)
     assert {name.partition(".")[0] for name in [*imports.served_modules(), *refused]} == imports.PACKAGES

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 from tests.projects.checkout import THREE_WAYS, assert_as_recorded, digest, lay_out
 from tests.projects.conftest import Projects
@@ -51,6 +52,18 @@ def test_the_script_of_the_project_gives_a_swin_the_bits_of_the_original(checkou
     done = checkout.etude("exec", "tools/train.py", "swin.py", *OPTIONS)
     assert done.returncode == 0, done.stderr
     assert_as_recorded("swin", checkout.cwd / "out")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="MMClassification trains in several processes on GPUs")
+@pytest.mark.pins(*PINS)
+def test_several_processes_on_cpus_which_the_project_refuses_are_told_so(checkout: Projects):
+    done = checkout.etude("train", "resnet.py", "--nproc", "2", *OPTIONS)
+    assert done.returncode == 3
+    (last,) = [line for line in done.stderr.splitlines() if line.startswith("etude: error:")]
+    assert (
+        "mmcls/utils/distribution.py:78: " in last and 'Unavailable device "cpu"; this code trains in several ' in last
+    )
+    assert last.endswith("on GPUs alone: on CPUs train in one (no --nproc, no --launcher)")
 
 
 OWN_SCRIPT = THREE_WAYS.format(

@@ -37,7 +37,16 @@ from etude.dialects.openmm.config.config_v1 import Config
 from etude.dialects.openmm.logging import FORMAT
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
 from etude.dialects.openmm.utils.misc import import_modules_from_strings
-from etude.errors import ConfigError, DataError, EtudeError, Finding, NoCheckpoint, ResumeError, UserCodeError
+from etude.errors import (
+    ConfigError,
+    DataError,
+    EtudeError,
+    Finding,
+    NoCheckpoint,
+    ResumeError,
+    UserCodeError,
+    release_hint,
+)
 from etude.hooks.signals import Signals, Stops
 from etude.plan import Plan
 
@@ -382,6 +391,7 @@ def _as_mistake(error: Exception, plan: Plan, what: str, at: str) -> EtudeError:
     place = at or (display(plan.files[0]) if plan.files else "")
     raised = checks.raised_by_user(error)
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    text += release_hint(text)
     if raised is not None or not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
         line = f" at {raised}" if raised is not None else ""
         return UserCodeError(f"{place}: {what} raised {type(error).__name__}{line}: {text}")
