@@ -9,7 +9,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -316,3 +317,36 @@ class Stops(Hook):
         for hook in self._judges:
             if hook.has_new_best(run):
                 run.store.save(run, metrics=hook.fresh_metrics(run))
+
+
+@contextmanager
+def saving_at_signals(run: Run, *, processes: int) -> Iterator[None]:
+    """Let a signal end the runner or trainer that your own script calls after a save, and then the script.
+
+    Nothing changes where someone else listens (``etude train``, or a handler of yours), nor with several processes:
+    they have to stop after the same step, which ``etude train --nproc`` sees to.
+    """
+    if processes > 1 or _is_taken() or any(isinstance(hook, Stops) for hook in run.hooks):
+        yield
+        return
+    signals = Signals()
+    hook = Stops(signals)
+    run.hooks.add(hook)
+    signals.install()
+    try:
+        yield
+    finally:
+        signals.restore()
+        run.hooks.remove(hook)
+    if signals.received == "SIGINT":
+        raise KeyboardInterrupt(SIGNALS["SIGINT"][0])
+    if signals.received is not None:
+        raise SystemExit(SIGNALS[signals.received][1])
+
+
+def _is_taken() -> bool:
+    """Return whether the program handles signals itself, or cannot: Python allows it in the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        return True
+    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    return any(signal.getsignal(number) is not handler for number, handler in usual.items())

@@ -205,3 +205,21 @@ def test_without_a_whole_checkpoint_a_resume_is_refused(trainer_of: Callable[...
     cut(Path("out/model_0000004/model"))
     with pytest.raises(ResumeError, match="none of the checkpoints"):
         trainer_of(resume=True)
+
+
+def test_a_signal_ends_a_script_after_a_save_and_the_run_resumes_exactly(trainer_of: Callable[..., Any]) -> None:
+    from libai.engine.hooks import CallbackHook
+
+    def ask(trainer: Any) -> None:
+        if trainer.iter == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    trainer_of(*NOISY, "train.output_dir=whole").train()
+    trainer = trainer_of(*NOISY, "train.output_dir=parts")
+    trainer.register_hooks([CallbackHook(before_step=ask)])
+    with pytest.raises(SystemExit) as ended:
+        trainer.train()
+    assert ended.value.code == 143 and Path("parts", "model_0000005").is_dir()
+    trainer_of(*NOISY, "train.output_dir=parts", resume=True).train()
+    for entry in ("model", "optimizer", "lr_scheduler"):
+        assert_same(*(foreign.read(Path(folder, "model_final", entry)) for folder in ("whole", "parts")))

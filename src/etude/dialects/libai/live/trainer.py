@@ -35,6 +35,7 @@ from etude.dialects.libai.live.optim.build import clip_grad
 from etude.dialects.libai.live.resume.resume import keep_state
 from etude.dialects.libai.live.resume.state import take_up
 from etude.errors import Diverged, UserCodeError
+from etude.hooks.signals import saving_at_signals
 
 LossDict = Mapping[str, Any]
 
@@ -123,7 +124,8 @@ class TrainerBase:
         run.loop = iterations
         run.step, run.total_steps = start_iter, max_iter
         run.stopping = run.error = None
-        with self.storage_class(start_iter) as self.storage, reporting_workers():
+        heeded = saving_at_signals(run, processes=dist.get_world_size())
+        with self.storage_class(start_iter) as self.storage, reporting_workers(), heeded:
             fit(run)
             keep_state(self)
 

@@ -38,6 +38,7 @@ from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, load_chec
 from etude.dialects.openmm.live.loader import revised, state_of
 from etude.dist.world import World
 from etude.errors import ResumeError
+from etude.hooks.signals import saving_at_signals
 
 Flow = list[tuple[str, int]]
 
@@ -206,7 +207,8 @@ class BaseRunner(Resuming, Registration):
         engine.loop = self._loop
         self._sync_hooks(force=True)
         try:
-            yield engine
+            with saving_at_signals(engine, processes=self._world_size):
+                yield engine
         except Exception as error:
             leaving.leave(self, error)
             raise

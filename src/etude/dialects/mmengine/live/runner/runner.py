@@ -23,6 +23,7 @@ from etude.dialects.mmengine.live.runner.hooking import Hooking
 from etude.dialects.openmm.config.config_v2 import Config
 from etude.dialects.openmm.registries.managers import DefaultScope
 from etude.errors import DataError
+from etude.hooks.signals import saving_at_signals
 
 _ARGUMENTS = (
     "train_dataloader", "val_dataloader", "test_dataloader", "train_cfg", "val_cfg", "test_cfg", "auto_scale_lr",
@@ -191,6 +192,10 @@ class Runner(Building, Checkpoints, Hooking):
         if self._val_loop is not None:
             self._require("train", self._val_loop, "", "val_step")
         self._build_for_training()
+        with saving_at_signals(self.core_run, processes=self.world_size):
+            return self._train()
+
+    def _train(self) -> nn.Module:
         self.call_hook("before_run")
         self._init_model_weights()
         self._turn_on_features()
