@@ -32,13 +32,14 @@ from etude.synonyms import meaning
 _LOST = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
 _IN_WORKER = re.compile(r"in DataLoader worker process (\d+)")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-#: What numpy says of code for older releases → the releases that take it.
-_OLD_NUMPY = {
+#: What numpy and Pillow say of code for older releases → the releases that take it.
+_OLD_RELEASES = {
     r"Python integer -?\d+ out of bounds for u?int\d+": "numpy<2",
     r"was removed in the NumPy 2\.0 release|compiled using NumPy 1\.|numpy\.dtype size changed": "numpy<2",
     r"only 0-dimensional arrays can be converted to Python scalars": "numpy<2.4",
     r"module 'numpy' has no attribute '(in1d|trapz)'": "numpy<2.4",
     r"module 'numpy' has no attribute": "numpy<1.24",
+    r"bits must be between or equal to 1 and 8": "pillow<13",  # posterize(image, 0) of augmentations
 }
 #: What projects, and torch, say where a model has to be on a GPU and there is none.
 _NO_GPU = re.compile(
@@ -251,14 +252,17 @@ def said_in_worker(error: BaseException) -> str:
 
 
 def release_hint(message: str) -> str:
-    """Return advice for packages that need GPUs, or another release of numpy or of torchvision; often empty."""
+    """Return advice for packages that need GPUs, or another release of numpy, Pillow or torchvision; often empty."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1 and _NO_GPU.search(message):
         return "; this code trains in several processes on GPUs alone: on CPUs train in one (no --nproc, no --launcher)"
     if "operator torchvision::" in message:  # its compiled part does not fit torch, which its import shows first
         return "; this torchvision was built for another torch: install the one of your torch, from the same index"
-    for said, releases in _OLD_NUMPY.items():
+    for said, releases in _OLD_RELEASES.items():
         if re.search(said, message):
-            return f"; this code is for an older numpy: pip install '{releases}', or a newer release of that package"
+            package = releases.partition("<")[0]
+            return (
+                f"; this code is for an older {package}: pip install '{releases}', or a newer release of that package"
+            )
     return ""
 
 

@@ -118,6 +118,12 @@ def test_the_release_of_numpy_that_had_a_name_is_named(name: str, release: str):
     assert f"'{release}'" in release_hint(f"module 'numpy' has no attribute {name!r}")
 
 
+def test_the_release_of_pillow_that_makes_pictures_of_no_bits_is_named():
+    """Pillow 13 and later raise this for ``ImageOps.posterize(image, 0)``, also in a data worker."""
+    said = "ValueError: bits must be between or equal to 1 and 8"
+    assert release_hint(said).startswith("; this code is for an older pillow: pip install 'pillow<13'")
+
+
 @pytest.mark.parametrize(
     "said",
     [

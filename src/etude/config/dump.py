@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 import yaml
@@ -156,6 +157,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, type) or callable(value):
         return f"{getattr(value, '__module__', '?')}.{getattr(value, '__qualname__', repr(value))}"
+    if isinstance(value, Enum) and not isinstance(value, str | int | float):
+        return f"{type(value).__module__}.{type(value).__qualname__}.{value.name}"
     return str(value) if isinstance(value, str | int | float) else repr(value)
 
 

@@ -90,6 +90,43 @@ def test_etude_test_measures_a_checkpoint_or_a_run(config: Path, capfd: pytest.C
     assert "out/model_0000099: no such file or checkpoint" in capfd.readouterr().err
 
 
+SCALED = """
+from enum import Enum
+from line_parts import Points
+
+
+class Scale(Enum):
+    DOUBLE = 2.0
+
+
+class Scaled(Points):
+    def __init__(self, n, scale, broken=False):
+        super().__init__(n)
+        self.scale, self.broken = scale, broken
+
+    def __getitem__(self, index):
+        if self.broken or not isinstance(self.scale, Scale):
+            raise TypeError("scale should be a Scale")
+        return super().__getitem__(index)
+"""
+
+
+def test_etude_test_of_a_run_has_the_enumerations_of_its_config(
+    config: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("scaled_parts.py").write_text(SCALED)
+    lines = "from scaled_parts import Scale, Scaled\nscaled = LazyCall(Scaled)(n=10, scale=Scale.DOUBLE)\n"
+    config.write_text(f"{config.read_text()}{lines}dataloader['test'][0].dataset = scaled\n")
+    assert main(["train", str(config), "train.train_iter=4"]) == 0
+    assert "scale: scaled_parts.Scale.DOUBLE" in Path("out/plan.yaml").read_text()
+    project.forget_loggers()
+    assert main(["test", "out"]) == 0
+    capfd.readouterr()
+    in_worker = ["dataloader.test.0.dataset.broken=True", "dataloader.test.0.num_workers=1"]
+    assert main(["test", str(config), "out", *in_worker]) == 3
+    assert "TypeError: scale should be a Scale (in data worker 0)" in capfd.readouterr().err
+
+
 def test_the_old_script_runs_with_its_flags(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["exec", "tools/train_net.py", "--config-file", str(config)]
     assert main([*words, "train.train_iter=6", "train.checkpointer.period=2"]) == 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 from etude.config.files import display
@@ -21,7 +24,7 @@ from etude.dialects.libai.lazy.extra import container, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.reading.errors import as_config_error
 from etude.dialects.libai.lazy.reading.sketches import asleep, by_name
-from etude.dialects.libai.lazy.targets import target_name
+from etude.dialects.libai.lazy.targets import locate, target_name
 from etude.dialects.libai.places import key_of, project_folders, survey_files, way_of
 from etude.errors import ConfigError, EtudeError, Finding, is_slip, nearest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
@@ -46,6 +49,8 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
             sys.path.insert(0, folder)
     places, files = survey_files(path)
     values = _sketch(path, overrides) if options.get("sketch") else _run(path, overrides)
+    if os.path.basename(path) == "plan.yaml" and not options.get("sketch"):
+        values = _with_members(values)
     for text in overrides:
         places[way_of(key_of(text))] = Place(f"override '{text}'", 0, key_of(text))
     return Tree(values, places, {}, files)
@@ -84,6 +89,24 @@ def _run(path: str, overrides: Sequence[str]) -> dict[str, Any]:
         raise as_config_error(error) from error
     values: dict[str, Any] = by_name(without_tuples(container(config)))
     return values
+
+
+def _with_members(value: Any) -> Any:
+    """Return what a run's ``plan.yaml`` holds, with members of enumerations in place of their dotted paths."""
+    if isinstance(value, dict):
+        lazy = "_target_" in value
+        return {
+            key: _member(item) if lazy and isinstance(item, str) else _with_members(item) for key, item in value.items()
+        }
+    return [_with_members(item) for item in value] if isinstance(value, list) else value
+
+
+def _member(text: str) -> Any:
+    found = None
+    if re.fullmatch(r"[a-z_]\w*(\.\w+)*\.[A-Z]\w*\.\w+", text):
+        with contextlib.suppress(ImportError, AttributeError):
+            found = locate(text)
+    return found if isinstance(found, Enum) else text
 
 
 def _refuse_yacs(path: str) -> None:

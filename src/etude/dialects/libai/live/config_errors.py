@@ -20,7 +20,7 @@ from etude.dialects.libai.checks import arguments, calls, missing, structure, ty
 from etude.dialects.libai.lazy.extra import is_dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.reading.errors import is_users, put_on, says
 from etude.dialects.libai.places import ORIGINS
-from etude.errors import ConfigError, EtudeError, Finding, UserCodeError
+from etude.errors import ConfigError, EtudeError, Finding, UserCodeError, raised_in_worker
 
 #: What parts refuse values with.
 _REFUSALS = (TypeError, ValueError, AssertionError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError)
@@ -53,7 +53,8 @@ def explain(error: Exception, cfg: Any) -> None:
         put_on(error, ConfigError(placed))
     if hasattr(error, "etude_reported") or isinstance(error, EtudeError) or not isinstance(error, _REFUSALS):
         return
-    if any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
+    users = any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
+    if users or raised_in_worker(error) is not None:
         return
     tree = tree_of(cfg)
     wrong = [finding for look in _CAUSES for finding in look(tree) if finding.severity == "error"]
