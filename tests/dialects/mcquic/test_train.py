@@ -164,6 +164,16 @@ def test_mistakes_are_told_with_their_place(workdir, capfd, change, said):
     assert not Path("saved").exists()
 
 
+def test_mistakes_of_every_kind_are_reported_at_once(workdir, capsys):
+    project.write(workdir, batchSzie=4, optim={"key": "Adma", "params": {}}, schdr=3, hooks=[None])
+    assert main(["check", "config.yaml"]) == 2
+    found = capsys.readouterr().out
+    assert "unknown key train.batchSzie; did you mean 'batchSize'?" in found
+    assert "OptimizerRegistry has no entry 'Adma'; did you mean 'Adam'?" in found
+    assert "train.schdr must be a mapping, not 3" in found and "train.hooks.0 may not be empty" in found
+    assert "4 mistakes" in found
+
+
 def test_the_schema_is_published_for_editors_and_for_people(capsys):
     assert main(["schema", "--dialect", "mcquic"]) == 0
     schema = json.loads(capsys.readouterr().out)

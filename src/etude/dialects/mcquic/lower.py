@@ -45,11 +45,20 @@ def lower(tree: Tree) -> Plan:
     low.section(("train", "gpu"), "GPU")
     for path in (("train", "optim"), ("train", "schdr"), *low.hook_paths()):
         low.section(path, "General")
-    low.raise_errors()
-    model = low.spec(("model",), "model", "model")
-    optim = low.spec(("train", "optim"), "OptimizerRegistry", "optimizer")
-    schdr = low.spec(("train", "schdr"), "LrSchedulerRegistry", "schedule")
-    hooks = tuple(HookPlan(spec=low.spec(path, "HookRegistry", "hook")) for path in low.hook_paths())
+    parts: dict[Path, tuple[str, str]] = {
+        ("model",): ("model", "model"),
+        ("train", "optim"): ("OptimizerRegistry", "optimizer"),
+        ("train", "schdr"): ("LrSchedulerRegistry", "schedule"),
+        **dict.fromkeys(low.hook_paths(), ("HookRegistry", "hook")),
+    }
+    specs = {path: low.spec(path, *words) for path, words in parts.items() if low.is_component(path)}
+    for path in low.hook_paths():
+        if tree.get(*path) is None:
+            low.error(path, f"{dotted(path)} may not be empty", "give key and params")
+    if len(specs) < len(parts):
+        low.raise_errors()
+    model, optim, schdr, *others = (specs[path] for path in parts)
+    hooks = tuple(HookPlan(spec=spec) for spec in others)
     low.check_values(optim)
     low.raise_errors()
     train = tree.values["train"]
@@ -135,6 +144,12 @@ class _Lowering:
     def raise_errors(self) -> None:
         if self.findings:
             raise ConfigError(self.findings)
+
+    def is_component(self, path: Path) -> bool:
+        """Return whether ``path`` has a key, and params that are a mapping if there are any."""
+        value = self.tree.get(*path)
+        mapping = isinstance(value, Mapping)
+        return mapping and isinstance(value.get("key"), str) and isinstance(value.get("params", {}), Mapping)
 
     def section(self, path: Path, name: str) -> None:
         """Keys that are missing or unknown, and values that the published schema would refuse."""
