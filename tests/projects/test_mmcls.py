@@ -221,6 +221,21 @@ def test_a_config_of_a_project_that_is_not_installed_is_reported_as_one(projects
     assert "Étude itself has no model 'RetinaNet'; install the project that the config is for" in done.stdout
 
 
+@pytest.mark.pins("mmcls-0.25.0")
+def test_a_misspelt_model_of_an_installed_project_is_no_other_project(projects: Projects):
+    (projects.cwd / "own.py").write_text(
+        "model = dict(type='ImageClasifier', backbone=dict(type='ResNet', depth=18), head=dict(type='ClsHead'))\n"
+        "data = dict(samples_per_gpu=2, train=dict(type='CustomDataset', data_prefix='data', pipeline=[]))\n"
+        "optimizer = dict(type='SGD', lr=0.1)\n"
+        "optimizer_config = dict()\n"
+        "lr_config = dict(policy='step', step=[1])\n"
+        "runner = dict(type='EpochBasedRunner', max_epochs=1)\n"
+    )
+    done = projects.etude("check", "own.py")
+    assert done.returncode == 2
+    assert "own.py:1: no model is called 'ImageClasifier'; did you mean 'ImageClassifier'?" in done.stdout
+
+
 @pytest.mark.pins("mmcls-0.25.0", "opencv")
 def test_without_an_mmcv_on_disk_the_message_names_mmcv_lite(checkout: Projects):
     done = checkout.etude("train", "vit.py", *OPTIONS)

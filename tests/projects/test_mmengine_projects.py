@@ -158,6 +158,7 @@ def test_check_finds_mistakes_by_the_sources_of_the_project(tmp_path: Path) -> N
         "    neck=dict(type='Transmogrifier'),\n"
         "    head=dict(num_clases=10))\n"
         "train_dataloader = dict(dataset=dict(pipeline=[dict(type='RandomCropp', crop_size=32)]))\n"
+        "val_dataloader = dict(dataset=dict(pipeline=[dict(type='RandomFlip', prb=0.5)]))  # a class of mmcv\n"
     )
     run = projects.etude("check", "configs/wrong.py")
     assert run.returncode == 2, run.stdout + run.stderr
@@ -165,6 +166,7 @@ def test_check_finds_mistakes_by_the_sources_of_the_project(tmp_path: Path) -> N
     assert "wrong.py:4: warning: model.neck.type: neither mmpretrain nor what this config imports" in run.stdout
     assert "wrong.py:5: LinearClsHead has no parameter 'num_clases'; did you mean 'num_classes'?" in run.stdout
     assert "wrong.py:6: no transform is called 'RandomCropp'; did you mean 'RandomCrop'?" in run.stdout
+    assert "wrong.py:7: RandomFlip has no parameter 'prb'; did you mean 'prob'?" in run.stdout
     listed = projects.etude("list", "datasets", "--config", "configs/pretrain_resnet18_cifar.py").stdout
     assert "mmpretrain.datasets.cifar.CIFAR100" in listed and "tiny_cifar.TinyCIFAR10" in listed
 

@@ -14,7 +14,7 @@ from etude.dialects import ownership
 from etude.dialects.mmcv1.names import OUT_OF_SCOPE
 from etude.dialects.mmcv1.projects import PROJECTS, installed
 from etude.dialects.openmm.checks.lowering import NOT_ARGUMENTS, Lowering
-from etude.dialects.openmm.checks.project_sources import scoped
+from etude.dialects.openmm.checks.project_sources import registered, scoped
 from etude.dialects.openmm.checks.source_coverage import reads_all
 from etude.errors import Finding, is_slip, nearest, suggest
 from etude.inspection import signatures as scan
@@ -53,6 +53,10 @@ def report_other_project(low: Lowering, known: Collection[str]) -> None:
     missing = [finding for finding in low.findings if " is called " in finding.message and not _is_slip(finding)]
     if any(finding.severity == "error" for finding in missing):
         low.findings[:] = [finding for finding in low.findings if finding not in missing]
+        names = {name for one in there for _, name in registered(one.package)}
+        if meant := next((name for name in sorted(names) if name.lower() == kind.lower() or is_slip(name, kind)), ""):
+            low.error(low.place("model", "type"), f"no model is called {kind!r}", f"did you mean {meant!r}?")
+            return
         titles = " and ".join(f"{one.title} {ownership.version(one.package)}" for one in there) or "Étude itself"
         rest = [f"{one.title}: pip install --no-deps {_RELEASES[one.package]}" for one in PROJECTS if one not in there]
         hint = "; ".join(

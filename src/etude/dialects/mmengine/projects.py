@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -31,6 +32,12 @@ def registered_by(scope: str) -> dict[tuple[str, str], str]:
     for package in (*beside, *_USES.get(scope, ()), scope):
         found.update(registered(package))
     return found
+
+
+def beside_mmcv2() -> tuple[str, ...]:
+    """Return the folder that mmcv 2.x is installed in: its transforms are read there, though Étude serves ``mmcv``."""
+    top = ownership.original("mmcv") if ownership.generation("mmcv") >= 2 else None
+    return (os.path.dirname(top),) if top is not None else ()
 
 
 def with_project(

@@ -13,7 +13,7 @@ from typing import Any
 from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
 from etude.dialects import imports
-from etude.dialects.mmengine.projects import registered_by, scope_of
+from etude.dialects.mmengine.projects import beside_mmcv2, registered_by, scope_of
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.project_sources import scoped
 from etude.dialects.openmm.checks.schemas import written
@@ -76,6 +76,7 @@ class Components:
         self.low, self.words, self.tables = low, words, {**tables, "AVERAGED": averaged}
         self.project = scope_of(low.tree.values, low.tree.files)
         self.projects = set(registered_by(self.project).values())
+        self.folders = (*low.folders, *beside_mmcv2())
         self.lacking = missing_project(self.project)
         self.complete = self._knows_all_names()
 
@@ -107,7 +108,7 @@ class Components:
                 self.low.error(self.low.place(*path, key), text, hint)
 
     def _signature(self, target: str) -> scan.Signature | None:
-        return scan.signature(target, folders=self.low.folders, known=self.words.known) if target else None
+        return scan.signature(target, folders=self.folders, known=self.words.known) if target else None
 
     def target(self, name: Any, tables: Iterable[str] = ()) -> str:
         """``module:attr`` of what a config calls ``name``; empty where that is not known."""
