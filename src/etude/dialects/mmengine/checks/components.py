@@ -217,13 +217,14 @@ class Components:
         known = {*self.words.names, *(entry for _, entry in self.low.registered)}
         if self.low.has_unread_modules or not name.isidentifier() or name in known:
             return
-        if self.lacking:
+        near = nearest(name, list(known))
+        if self.lacking and not (near and is_slip(name.casefold(), near.casefold())):  # `Words` reports a slip
             self.low.error(self.low.place(*path), f"nothing is called {name!r}", self.lacking)
             self.lacking = ""  # one name is enough: all of the project are unknown
         if not self.projects:
             return
         text = f"{dotted(path)}: neither {self.project} nor what this config imports registers {name!r}"
-        self.low.warning(self.low.place(*path), text, suggest(name, known) if nearest(name, list(known)) else "")
+        self.low.warning(self.low.place(*path), text, suggest(name, known) if near else "")
 
     def _is_scope(self, module: str) -> bool:
         """``mmdet.ResNet`` is a name in the registries of a package, not one of its attributes."""
