@@ -130,7 +130,10 @@ def test_configs_of_installed_packages_are_looked_up(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         _get_external_cfg_base_path(str(tmp_path), "folder/file.py")
     (tmp_path / "c.py").write_text("_base_ = 'mmyolo::folder/file.py'\n")
-    with pytest.raises(ImportError, match="'mmyolo', which is not installed"):
+    with pytest.raises(ImportError, match=r"c\.py:1: .*'mmyolo', which is not installed; pip install mmyolo"):
+        Config.fromfile(tmp_path / "c.py")
+    (tmp_path / "c.py").write_text("# a slip\n_base_ = 'mmpretrian::folder/file.py'\n")
+    with pytest.raises(ImportError, match=r"c\.py:2: .*'mmpretrian'.*; did you mean 'mmpretrain'\?"):
         Config.fromfile(tmp_path / "c.py")
 
 

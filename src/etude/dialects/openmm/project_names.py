@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from etude.dialects import ownership
-from etude.errors import suggest
+from etude.errors import is_slip, nearest, suggest
 
 #: What to install → the hooks, optimizers and samplers of it that Étude has no stand-in for.
 _OWNERS = {
@@ -24,6 +24,25 @@ _OWNERS = {
     ),
     "mmtrack==0.14.0": "SiameseRPNLrUpdaterHook SiameseRPN SiameseRPNOptimizerHook SiameseRPNFp16OptimizerHook",
 }
+#: Packages whose configs name one another (`mmpretrain::…`, `default_scope`).
+_PACKAGES = [
+    "mmaction",
+    "mmagic",
+    "mmcls",
+    "mmdet",
+    "mmdet3d",
+    "mmedit",
+    "mmengine",
+    "mmocr",
+    "mmpose",
+    "mmpretrain",
+    "mmrazor",
+    "mmrotate",
+    "mmseg",
+    "mmselfsup",
+    "mmtrack",
+    "mmyolo",
+]
 _IMPORTS_MMCV = re.compile(r"^(import|from) mmcv\b", re.MULTILINE)
 _OWNER = {name: package for package, names in _OWNERS.items() for name in names.split()}
 
@@ -39,11 +58,17 @@ def remedy(name: str, known: Iterable[str]) -> str:
     return f"it comes with its project: pip install {owner}" if owner else suggest(name, list(known))
 
 
+def install(package: str) -> str:
+    """Return the command that installs ``package``, or the name that was meant."""
+    near = None if package in _PACKAGES else nearest(package, _PACKAGES)
+    return f"did you mean {near!r}?" if near and is_slip(package, near) else f"pip install {package}"
+
+
 def missing_project(scope: str) -> str:
     """Say what to install if the project that a config is for, by its ``default_scope``, is not there; else nothing."""
     if not scope.startswith("mm") or scope == "mmengine" or ownership.original(scope) is not None:
         return ""
-    return f"{scope}, which the config is for, is not installed: pip install {scope}"
+    return f"{scope}, which the config is for, is not installed: {install(scope)}"
 
 
 def missing_mmcv(scope: str) -> str:

@@ -18,6 +18,7 @@ from etude.dialects.openmm.errors import (
     ConfigRuntimeError,
     ConfigTypeError,
 )
+from etude.dialects.openmm.project_names import install
 from etude.dialects.openmm.reading import places
 from etude.dialects.openmm.reading.keys import BASE, assigns_base
 from etude.dialects.openmm.reading.source import (
@@ -164,9 +165,9 @@ def base_file(name: str, path: str) -> tuple[str, str | None]:
     try:
         package = get_installed_path(scope)
     except PackageNotFoundError:
-        raise ConfigImportError(
-            f"the base {name} is in the package {scope!r}, which is not installed", at=path, hint=f"pip install {scope}"
-        ) from None
+        place = f"{path}:{_line_with(name, path)}"
+        text = f"the base {name} is in the package {scope!r}, which is not installed"
+        raise ConfigImportError(text, at=place, hint=install(scope)) from None
     for folder in (".mim/configs", "configs", "", "../configs"):  # the last in a checkout that was never installed
         candidate = os.path.join(package, folder, inner)
         if os.path.isfile(candidate):
