@@ -348,5 +348,5 @@ def _is_taken() -> bool:
     """Return whether the program handles signals itself, or cannot: Python allows it in the main thread alone."""
     if threading.current_thread() is not threading.main_thread():
         return True
-    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-    return any(signal.getsignal(number) is not handler for number, handler in usual.items())
+    usual = (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler)  # `nohup … &` lets Ctrl-C be ignored
+    return any(signal.getsignal(number) not in usual for number in (signal.SIGTERM, signal.SIGINT))

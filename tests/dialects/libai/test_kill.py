@@ -208,6 +208,7 @@ def test_without_a_whole_checkpoint_a_resume_is_refused(trainer_of: Callable[...
 
 
 def test_a_signal_ends_a_script_after_a_save_and_the_run_resumes_exactly(trainer_of: Callable[..., Any]) -> None:
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "the signal would end this process"
     from libai.engine.hooks import CallbackHook
 
     def ask(trainer: Any) -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,17 @@ from tests.dialects.mmcv1.toys import Net, assert_same_bits, noisy_loader, weigh
 from tests.dialects.mmengine import toy
 
 ENDS = {"SIGTERM": (SystemExit, 143), "SIGUSR1": (SystemExit, 75), "SIGINT": (KeyboardInterrupt, None)}
+
+
+@pytest.fixture(autouse=True, params=["Ctrl-C", "nohup"])
+def usual_handlers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The handlers of a script, in a terminal or in the background, where Ctrl-C is ignored."""
+    interrupt = signal.SIG_IGN if request.param == "nohup" else signal.default_int_handler
+    handlers = {signal.SIGTERM: signal.SIG_DFL, signal.SIGUSR1: signal.SIG_DFL, signal.SIGINT: interrupt}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 class Sends(toy.Hook):
