@@ -158,7 +158,7 @@ def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
 class Passes:
     """Begins the passes of a run over its data, and knows where the current one began.
 
-    ``loader`` returns the run's loader, ``step`` the number of steps that are done. ``warn`` is told what cannot be
+    ``loader`` returns the run's loader, ``step`` the number of steps that are done. ``warn`` reports what cannot be
     repeated exactly.
     """
 
