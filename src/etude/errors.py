@@ -25,8 +25,8 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from etude.records import record
 from etude.synonyms import meaning
 
 _LOST = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
@@ -70,7 +70,7 @@ class UserError(EtudeError):
     exit_code = 2
 
 
-@dataclass(frozen=True)
+@record
 class Finding:
     """One mistake: where it stands, what is wrong, and what was probably meant."""
 

@@ -8,10 +8,11 @@ in the config that asks for it, so that any later complaint can point there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from etude.errors import ConfigError
+from etude.records import record
 from etude.units import Amount
 
 PRIORITIES = {
@@ -20,7 +21,7 @@ PRIORITIES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@record
 class Place:
     """Where a value stands: ``train.yaml:14``, or ``override 'optim.lr=1'`` for the command line."""
 
@@ -35,7 +36,7 @@ class Place:
 NOWHERE = Place("")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Spec:
     """One object to build: which registry (``kind``), its name there, its arguments, and the place that asks for it.
 
@@ -55,7 +56,7 @@ class Spec:
         return self.places.get(argument, self.at)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Loader:
     """How one split of the data becomes batches."""
 
@@ -76,7 +77,7 @@ class Loader:
     at: Place = NOWHERE
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Group:
     """A rule for parameter groups: which parameters, and what is different for them."""
 
@@ -90,7 +91,7 @@ class Group:
     at: Place = NOWHERE
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Optimizer:
     """One optimizer and what belongs to its step."""
 
@@ -102,7 +103,7 @@ class Optimizer:
     clip_value: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Phase:
     """One piece of a schedule: a curve and the window it applies in. Units are steps or epochs, as written."""
 
@@ -113,7 +114,7 @@ class Phase:
     at: Place = NOWHERE
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Schedule:
     """Phases for one value: ``lr``, ``momentum``, ``weight_decay``, any group option, or ``model.some.attribute``."""
 
@@ -123,7 +124,7 @@ class Schedule:
     groups: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class HookPlan:
     """A hook in its order. ``every`` is None when it acts whenever its points come."""
 
@@ -138,7 +139,7 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 NONFINITE = ("stop", "skip", "rollback")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Training:
     """How long, in which numbers, on what."""
 
@@ -170,7 +171,7 @@ class Training:
     max_seconds: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Parallel:
     """How several processes train one model."""
 
@@ -220,7 +221,7 @@ class Parallel:
         return processes // shards, shards
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Plan:
     """Everything that a run needs to know before it exists."""
 

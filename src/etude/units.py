@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from etude.errors import ConfigError
+from etude.records import record
 
 _SUFFIXES = {
     "ep": "epoch", "epoch": "epoch", "epochs": "epoch",
@@ -16,7 +16,7 @@ _SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@record
 class Amount:
     """A number of epochs or steps, or a time in seconds. ``str()`` gives back what a person would write."""
 

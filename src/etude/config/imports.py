@@ -10,13 +10,13 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from etude.errors import Finding, nearest
 from etude.plan import Place
+from etude.records import record
 
 
-@dataclass(frozen=True)
+@record
 class Import:
     """One entry: as written, the name it is imported as, and its file (None for a compiled one)."""
 

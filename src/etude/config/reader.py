@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import PRIORITIES, Place, Spec
+from etude.records import record
 from etude.synonyms import elsewhere, meaning
 from etude.units import Amount, parse
 
@@ -42,7 +42,7 @@ ARGUMENT_KINDS = {
 _NAMED_BY_STRING = {"transform", "transforms"}
 
 
-@dataclass(frozen=True)
+@record
 class Asked:
     """A key that was read: its place, and its allowed values. ``*`` as key: the arguments of a component."""
 

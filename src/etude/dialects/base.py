@@ -19,10 +19,11 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from etude.errors import ConfigError, EtudeError, Finding, UserError
+from etude.records import record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     Measure = Callable[[Plan, Options, str, str], Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
+@record
 class Flag:
     """A flag of ``etude train`` that runs of a dialect know. Dialects may share one."""
 

@@ -14,6 +14,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -21,14 +22,16 @@ from etude.dialects import ownership
 from etude.errors import OutOfScope, UserError, nearest, suggest
 from etude.registry import resolve
 
-#: Dialects that answer to import names, each with ``names.MODULES``, ``names.OUT_OF_SCOPE`` and ``names.ENGINE``: the
-#: modules that Étude serves even where the original is installed.
-SPEAKERS = ("mmcv1", "mmengine", "libai", "mcquic")
-#: The packages in their tables: every import of the process asks for them, and most need no table.
-PACKAGES = frozenset((
-    "detectron2", "flowvision", "fvcore", "hydra", "iopath", "libai", "mcquic", "mmcls", "mmcv", "mmdet", "mmengine",
-    "mmpretrain", "mmselfsup", "mmtrack", "oneflow", "vlutils", "yacs",
-))  # fmt: skip
+#: Dialects that answer to import names, and the packages that each answers to: every import of the process asks, and
+#: most need no table. Each dialect has ``names.MODULES``, ``names.OUT_OF_SCOPE`` and ``names.ENGINE``: the modules that
+#: Étude serves even where the original is installed.
+SPEAKERS = {
+    "mmcv1": ("mmcls", "mmcv", "mmdet", "mmtrack"),
+    "mmengine": ("mmengine", "mmpretrain", "mmselfsup"),
+    "libai": ("detectron2", "flowvision", "fvcore", "hydra", "iopath", "libai", "oneflow", "yacs"),
+    "mcquic": ("mcquic", "vlutils"),
+}
+PACKAGES = {package: dialect for dialect, packages in SPEAKERS.items() for package in packages}
 
 
 class MissingName(UserError, ModuleNotFoundError):
@@ -53,7 +56,7 @@ class Served(ModuleType):
             self.__dict__[name] = value
             return value
         full = f"{self.__name__}.{name}"
-        if full in _modules():
+        if full in _tables_for(full).modules:
             return importlib.import_module(full)
         if name.startswith("__"):
             raise AttributeError(name)
@@ -94,7 +97,11 @@ class Served(ModuleType):
 
 def _lacks(module: ModuleType, name: str) -> str:
     table: Mapping[str, str] = module.__dict__.get("_table", {})
-    below = [full.rpartition(".")[2] for full in _modules() if full.rpartition(".")[0] == module.__name__]
+    below = [
+        full.rpartition(".")[2]
+        for full in _tables_for(module.__name__).modules
+        if full.rpartition(".")[0] == module.__name__
+    ]
     known = table if nearest(name, list(table)) else [*table, *below]
     return f"module {module.__name__!r} (served by Étude) has no {name!r}; {suggest(name, known)}"
 
@@ -141,10 +148,10 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if package not in PACKAGES:
             return None
         if not (_answers(fullname) or _stands_in(fullname, path)):
-            overlay = _overlays.get(package)
+            overlay = _tables_for(package).overlays.get(package)
             changed: importlib.machinery.ModuleSpec | None = overlay.find_changed(fullname) if overlay else None
             return changed
-        if fullname in _modules():
+        if fullname in _tables_for(fullname).modules:
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         on_disk = _from_disk(fullname)
         if on_disk is not None or ownership.is_users(fullname):
@@ -216,9 +223,9 @@ def is_served(package: str) -> bool:
 
 def is_owned(module: str) -> bool:
     """Return whether ``module`` is of an engine that Étude replaces, whether or not the original is installed."""
-    _modules()
+    engine = _tables_for(module).engine
     while module:
-        if module in _engine:
+        if module in engine:
             return True
         module = module.rpartition(".")[0]
     return False
@@ -226,12 +233,12 @@ def is_owned(module: str) -> bool:
 
 def served_names(module: str) -> Mapping[str, str] | None:
     """Return the names that ``module`` is served with; None where it is not served."""
-    known = module in _modules() and (is_owned(module) or is_served(module.partition(".")[0]))
+    known = module in _tables_for(module).modules and (is_owned(module) or is_served(module.partition(".")[0]))
     return _names(module) if known else None
 
 
 def served_modules() -> list[str]:
-    return list(_modules())
+    return [name for dialect in SPEAKERS for name in _tables(dialect).modules]
 
 
 def _answers(fullname: str) -> bool:
@@ -247,7 +254,7 @@ def _answers(fullname: str) -> bool:
 
 def _stands_in(fullname: str, path: Sequence[str] | None) -> bool:
     """Return whether Étude has a stand-in (``COMPILED`` in a dialect's names) for a module that was never built."""
-    if path is None or fullname not in _compiled:
+    if path is None or fullname not in _tables_for(fullname).compiled:
         return False
     return importlib.machinery.PathFinder.find_spec(fullname, path) is None
 
@@ -264,67 +271,76 @@ def _takes_mmcv2() -> bool:
 
 def _names(module: str) -> Mapping[str, str]:
     """Return the names of a served module: Étude's own, and those that an overlay finds on the disk."""
-    names = _modules().get(module, {})
-    for overlay in _overlays.values():
+    tables = _tables_for(module)
+    names = tables.modules.get(module, {})
+    for overlay in tables.overlays.values():
         names = {**overlay.names_on_disk(module), **names}
     return names
 
 
 def _from_disk(module: str) -> importlib.machinery.ModuleSpec | None:
-    overlay = _overlays.get(module.partition(".")[0])
+    overlay = _tables_for(module).overlays.get(module.partition(".")[0])
     found: importlib.machinery.ModuleSpec | None = overlay.find_spec(module) if overlay is not None else None
     return found
 
 
-_table: dict[str, Mapping[str, str]] | None = None
-_out: dict[str, str] = {}
-_engine: set[str] = set()
-#: Package → the module that finds those parts of it on the disk that Étude leaves to the original.
-_overlays: dict[str, ModuleType] = {}
-_fallback: dict[str, str] = {}
-_compiled: set[str] = set()
+class _Tables:
+    """What one dialect answers to import names; nothing, if its folder is not there."""
 
-
-def _modules() -> dict[str, Mapping[str, str]]:
-    global _table
-    if _table is None:
-        _table = {}
-        for dialect in SPEAKERS:
-            try:
-                names = importlib.import_module(f"etude.dialects.{dialect}.names")
-            except ModuleNotFoundError as error:
-                if error.name != f"etude.dialects.{dialect}" and error.name != f"etude.dialects.{dialect}.names":
-                    raise
-                continue
-            _table.update(names.MODULES)
-            _out.update(names.OUT_OF_SCOPE)
-            engine = getattr(names, "ENGINE", ())
-            _engine.update(engine)
-            if hasattr(names, "OVERLAY"):
-                packages = (*engine, *getattr(names, "CHANGED", ()))
-                _overlays.update(dict.fromkeys(packages, importlib.import_module(names.OVERLAY)))
-            _fallback.update(getattr(names, "FALLBACK", {}))
-            _compiled.update(getattr(names, "COMPILED", ()))
-        for name in list(_table):
+    def __init__(self, names: ModuleType | None) -> None:
+        self.modules: dict[str, Mapping[str, str]] = dict(getattr(names, "MODULES", {}))
+        self.out_of_scope: Mapping[str, str] = getattr(names, "OUT_OF_SCOPE", {})
+        self.engine: Sequence[str] = getattr(names, "ENGINE", ())
+        self.fallback: Mapping[str, str] = getattr(names, "FALLBACK", {})
+        self.compiled: Sequence[str] = getattr(names, "COMPILED", ())
+        #: Package → the module that finds those parts of it on the disk that Étude leaves to the original.
+        self.overlays: dict[str, ModuleType] = {}
+        if overlay := getattr(names, "OVERLAY", ""):
+            packages = (*self.engine, *getattr(names, "CHANGED", ()))
+            self.overlays = dict.fromkeys(packages, importlib.import_module(overlay))
+        for name in list(self.modules):
             parent = name.rpartition(".")[0]
             # What the table has already brings its own parents.
-            while (
-                parent and parent not in _table and not any(overlay.is_layer(parent) for overlay in _overlays.values())
-            ):
-                _table[parent] = {}
+            while parent and parent not in self.modules and not self._is_layer(parent):
+                self.modules[parent] = {}
                 parent = parent.rpartition(".")[0]
-    return _table
+
+    def _is_layer(self, module: str) -> bool:
+        return any(overlay.is_layer(module) for overlay in self.overlays.values())
+
+    def reasons(self) -> dict[str, str]:
+        """Return name → why it is not served."""
+        found = dict(self.out_of_scope)
+        for overlay in self.overlays.values():
+            found |= overlay.missing()
+        return found
+
+
+@cache
+def _tables(dialect: str) -> _Tables:
+    folder = f"etude.dialects.{dialect}"
+    try:
+        return _Tables(importlib.import_module(f"{folder}.names"))
+    except ModuleNotFoundError as error:
+        if error.name not in (folder, f"{folder}.names"):
+            raise
+        return _Tables(None)
+
+
+def _tables_for(module: str) -> _Tables:
+    """Return the tables of the dialect that answers to the package of ``module``."""
+    return _tables(PACKAGES.get(module.partition(".")[0], ""))
 
 
 def _twin(module: str) -> str:
     """Return the module that has what the tables of ``module`` lack (torch's for OneFlow's); empty for none."""
-    _modules()
-    if module in _fallback:
-        return _fallback[module]
+    fallback = _tables_for(module).fallback
+    if module in fallback:
+        return fallback[module]
     package, dot, rest = module.partition(".")
-    if package not in _fallback:
+    if package not in fallback:
         return ""
-    twin = f"{_fallback[package]}{dot}{rest}"
+    twin = f"{fallback[package]}{dot}{rest}"
     try:
         return twin if importlib.util.find_spec(twin) is not None else ""
     except (ImportError, ValueError):
@@ -335,7 +351,8 @@ def reason_against(module: str, name: str = "") -> str:
     """Why a served package does not have ``name`` of ``module``; empty for slips of the fingers and what is unknown."""
     full = f"{module}.{name}" if name else module
     reason = _out_of_scope(full)
-    slip = full not in _reasons() and nearest(name, list(_modules().get(module, ()))) is not None
+    tables = _tables_for(full)
+    slip = full not in tables.reasons() and nearest(name, list(tables.modules.get(module, ()))) is not None
     return "" if slip or not reason or ownership.is_users(full) else _refusal(full, reason)
 
 
@@ -343,17 +360,8 @@ def _refusal(name: str, reason: str) -> str:
     return f"{name} is out of Étude's scope: {reason}"
 
 
-def _reasons() -> dict[str, str]:
-    """Name → why it is not served."""
-    _modules()
-    found = dict(_out)
-    for overlay in _overlays.values():
-        found |= overlay.missing()
-    return found
-
-
 def _out_of_scope(name: str) -> str:
-    reasons = _reasons()
+    reasons = _tables_for(name).reasons()
     while name:
         if name in reasons:
             return reasons[name]

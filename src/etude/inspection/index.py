@@ -12,7 +12,6 @@ import importlib.util
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from zlib import crc32
@@ -23,6 +22,7 @@ from etude.config.tree import Tree
 from etude.errors import ConfigError, nearest
 from etude.inspection import signatures as scan
 from etude.inspection.signatures import Parameter, Registered, Signature
+from etude.records import record
 from etude.registry import TABLES, Registry
 
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -38,7 +38,7 @@ _SAME = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Entry:
     """A registered component: its origin, and its parameters (None if unknown)."""
 

@@ -17,6 +17,7 @@ from keyword import iskeyword
 
 from etude.config.imports import locate
 from etude.plan import NOWHERE
+from etude.records import record
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST_HOPS = 12
@@ -30,7 +31,7 @@ _RENAMING = ("deprecated_api_warning",)
 _CONFIGURABLE = ("configurable",)
 
 
-@dataclass(frozen=True)
+@record
 class Parameter:
     """``default`` is its source text; None if the parameter is required. ``word`` False: positional only."""
 
@@ -49,7 +50,7 @@ class Parameter:
         return self.name[:-1] if self.name.endswith("_") and iskeyword(self.name[:-1]) else self.name
 
 
-@dataclass(frozen=True)
+@record
 class Signature:
     """The parameters of a class or function. ``open``: it also takes arguments that the source does not show."""
 
@@ -67,7 +68,7 @@ class Signature:
         return f"({', '.join([*shown, '…'] if self.open else shown)})"
 
 
-@dataclass(frozen=True)
+@record
 class Registered:
     """One registration in a source file: its table (``HOOKS``), name and place."""
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from etude.dialects import ownership
 from etude.dialects.mmcv1 import overlay
 from etude.dialects.openmm.checks.project_sources import registered
+from etude.records import record
 
 #: Flags that only MMTracking's configs have, and the part of a tracker that each trains alone.
 PARTS = {"USE_MMDET": "detector", "TRAIN_REID": "reid"}
 
 
-@dataclass(frozen=True)
+@record
 class Project:
     """A project whose own functions build and train what its configs say."""
 

@@ -235,8 +235,7 @@ def _workflow(low: Lowering) -> None:
         low.error(low.place("workflow"), f"workflow must be a list of tuples, not {flow!r}", "write [('train', 1)]")
         return
     for index, (mode, _) in enumerate(flow):
-        near = _near(str(mode), _MODES)
-        if mode not in _MODES and near:
+        if mode not in _MODES and (near := _near(str(mode), _MODES)):
             low.error(low.place("workflow", index), f"no mode is called {mode!r}", f"did you mean {near!r}?")
             return
     for index, (mode, count) in enumerate(flow):

@@ -61,9 +61,11 @@ def misfit(value: Any, wanted: Mapping[str, Any]) -> str:
     if value is None or (isinstance(value, str) and "${" in value):
         return ""
     if "enum" in wanted:
-        near = nearest(str(value), [str(word) for word in wanted["enum"]])
-        hint = f", did you mean {near!r}?" if near else ""
-        return "" if value in wanted["enum"] else f"one of {', '.join(map(str, wanted['enum']))} is needed{hint}"
+        if value in wanted["enum"]:
+            return ""
+        words = [str(word) for word in wanted["enum"]]
+        near = nearest(str(value), words)
+        return f"one of {', '.join(words)} is needed" + (f", did you mean {near!r}?" if near else "")
     kinds = wanted.get("type", ())
     words = [kinds] if isinstance(kinds, str) else [word for word in kinds if word != "null"]
     if words and not any(_is(value, word) for word in words):

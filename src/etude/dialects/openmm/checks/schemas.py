@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.typos import Words
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
+from etude.records import record
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEXT, FLAG, DICT = {"type": "string"}, {"type": "boolean"}, {"type": "object"}
@@ -29,7 +30,7 @@ _PLAIN = {"int": "integer", "float": "number", "str": "string", "bool": "boolean
 _NOT_WRITTEN = ("Tensor", "torch.Tensor", "torch.dtype", "Path", "Priority")
 
 
-@dataclass(frozen=True)
+@record
 class Own:
     """What the modules of a config register, read from their sources: (table, name) → ``module:attr``."""
 
@@ -126,7 +127,7 @@ def _object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return next(one for one in schema.get("anyOf", [schema]) if "properties" in one)
 
 
-@dataclass(frozen=True)
+@record
 class Components:
     """What a config may write in the dicts that name a class, and where the classes come from."""
 

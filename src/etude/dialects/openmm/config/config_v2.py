@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from typing import Any, Self
 
@@ -121,6 +120,8 @@ class Config(ConfigBase):
         """Return the differences between the texts of two configs (or config files), line by line; in colour on a
         terminal.
         """
+        import difflib
+
         from rich.console import Console
         from rich.text import Text
 

@@ -10,14 +10,15 @@ import ast
 import inspect
 import keyword
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from etude.records import record
 
 WIDTH = 79
 INDENT = 4
 
 
-@dataclass(frozen=True)
+@record
 class Node:
     """A piece of source: an atom (``opening`` alone), or parts between brackets."""
 

@@ -8,13 +8,14 @@ import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etude.config.files import display
 from etude.dialects.openmm.reading.imported import broken_imports
 from etude.dialects.openmm.reading.keys import keys_in, texts_of
 from etude.errors import ConfigError, EtudeError, is_slip, nearest, printable
+from etude.records import record
 
 if TYPE_CHECKING:
     from yaml import MarkedYAMLError
@@ -61,7 +62,7 @@ def _marked_yaml_error() -> type[MarkedYAMLError]:
     return yaml.MarkedYAMLError
 
 
-@dataclass(frozen=True)
+@record
 class _Line:
     """A line of a config that was being run, and the names that it could use."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from etude.config.files import display
 from etude.config.imports import near_module
@@ -15,9 +14,10 @@ from etude.dialects.openmm.reading.lazy_style import is_builtin
 from etude.dialects.openmm.reading.source import CONFIG_HOMES
 from etude.errors import Finding, nearest, suggest
 from etude.inspection import signatures as scan
+from etude.records import record
 
 
-@dataclass(frozen=True)
+@record
 class Imported:
     """One name that a config imports: ``name`` of ``module`` (empty for the module itself), and where."""
 

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from etude.dialects.openmm.config.merge import merge
@@ -35,9 +34,10 @@ from etude.dialects.openmm.reading.source import (
     with_placeholders,
     with_predefined,
 )
+from etude.records import record
 
 
-@dataclass(frozen=True)
+@record
 class Style:
     """What differs between the two systems' text configs."""
 

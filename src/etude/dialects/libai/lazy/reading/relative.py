@@ -9,7 +9,6 @@ import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from glob import glob
 from types import ModuleType
@@ -18,11 +17,12 @@ from typing import Any
 from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.lazy.reading.errors import hinted, near
 from etude.dialects.libai.lazy.reading.sketches import sketched
+from etude.records import record
 
 PREFIX = "_cfg_loader"
 
 
-@dataclass(frozen=True)
+@record
 class Flavour:
     """What differs between the two systems when a config is read."""
 

@@ -1,0 +1,89 @@
+"""A record is what a frozen dataclass is."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from etude.records import record
+
+
+@record
+class Point:
+    """A point."""
+
+    x: int
+    y: int = 0
+    tags: tuple[str, ...] = dataclasses.field(default_factory=tuple)
+
+
+@record(kw_only=True)
+class Sheet:
+    """A sheet that counts itself."""
+
+    size: int
+    names: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError("size")
+
+
+@dataclasses.dataclass(frozen=True)
+class Twin:
+    """The dataclass with the fields of Point."""
+
+    x: int
+    y: int = 0
+    tags: tuple[str, ...] = dataclasses.field(default_factory=tuple)
+
+
+@given(st.integers(), st.integers(), st.lists(st.text()).map(tuple))
+def test_it_holds_compares_hashes_and_prints_as_a_dataclass(x, y, tags):
+    one, twin = Point(x, y, tags=tags), Twin(x, y, tags=tags)
+    assert dataclasses.asdict(one) == dataclasses.asdict(twin)
+    assert repr(one) == repr(twin).replace("Twin", "Point")
+    assert hash(one) == hash(twin)
+    assert one == Point(x, y, tags) and one != Point(x + 1, y, tags) and one != twin
+    assert dataclasses.replace(one, y=7) == Point(x, 7, tags)
+    assert pickle.loads(pickle.dumps(one)) == copy.deepcopy(one) == one
+
+
+def test_defaults_are_made_anew():
+    assert Point(1) == Point(1, 0, ())
+    Sheet(size=1).names["a"] = 1
+    assert Sheet(size=1).names == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: Point(), r"Point\(\) misses 'x'"),
+        (lambda: Point(1, z=2), "unexpected argument 'z'"),
+        (lambda: Point(1, x=2), "several values for 'x'"),
+        (lambda: Point(1, 2, (), 4), "takes 3 positional arguments, 4 were given"),
+        (lambda: Sheet(1), "takes 0 positional arguments"),
+    ],
+)
+def test_wrong_arguments_are_type_errors(wrong, says):
+    with pytest.raises(TypeError, match=says):
+        wrong()
+
+
+def test_it_stays_as_it_was_made():
+    point = Point(1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        point.x = 2
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del point.x
+    assert point.x == 1
+
+
+def test_post_init_checks_values():
+    with pytest.raises(ValueError, match="size"):
+        Sheet(size=-1)
