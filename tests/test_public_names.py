@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import subprocess
 import sys
@@ -18,6 +19,18 @@ from tests.docs.blocks import PAGES, program
 def test_a_public_name_is_there(name):
     assert getattr(etude, name) is not None
     assert name in dir(etude)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_loading_a_name_leaves_the_garbage_collector_as_it_was(collects, monkeypatch):
+    monkeypatch.delitem(vars(etude), "Trainer", raising=False)
+    before = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    try:
+        assert etude.Trainer
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_there_are_not_many_more_than_a_reader_can_keep_in_mind():

@@ -49,9 +49,18 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
+        import gc
         import importlib
 
-        value = getattr(importlib.import_module(_NAMES[name]), name)
+        # Modules stay, but Python walks them all for garbage as they grow in number. Beside torch's that takes longer
+        # than to load ours.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            value = getattr(importlib.import_module(_NAMES[name]), name)
+        finally:
+            if collects:
+                gc.enable()
         globals()[name] = value
         return value
     raise AttributeError(f"module 'etude' has no attribute {name!r}")
