@@ -215,7 +215,8 @@ def test_check_finds_mistakes_in_names_with_a_scope(tmp_path: Path) -> None:
         "model = dict(\n"
         "    backbone=dict(init_cfg=dict(type='Pretrained', chekpoint='x.pth')),\n"
         "    head=dict(loss=dict(_delete_=True, type='mmcls.CrossEntropyLos')))\n"
-        "train_dataloader = dict(dataset=dict(_delete_=True, type='mmcls.ImageNt', data_root='data/images'))\n"
+        "steps = [dict(type='mmdet.RandomCrop', crop_type='relative_range')]  # mmdet is not installed\n"
+        "train_dataloader = dict(dataset=dict(_delete_=True, type='mmcls.ImageNt', data_root='data', pipeline=steps))\n"
         "val_evaluator = dict(type='mmcls.Accuracy', topkk=1)\n"
     )
     run = projects.etude("check", "configs/wrong.py")
@@ -224,8 +225,9 @@ def test_check_finds_mistakes_in_names_with_a_scope(tmp_path: Path) -> None:
     assert (
         "wrong.py:4: no model is called 'mmcls.CrossEntropyLos'; did you mean 'mmcls.CrossEntropyLoss'?" in run.stdout
     )
-    assert "wrong.py:5: no dataset is called 'mmcls.ImageNt'; did you mean 'mmcls.ImageNet'?" in run.stdout
-    assert "wrong.py:6: mmcls.Accuracy has no parameter 'topkk'; did you mean 'topk'?" in run.stdout
+    assert "wrong.py:6: no dataset is called 'mmcls.ImageNt'; did you mean 'mmcls.ImageNet'?" in run.stdout
+    assert "wrong.py:7: mmcls.Accuracy has no parameter 'topkk'; did you mean 'topk'?" in run.stdout
+    assert "RandomCrop has no parameter" not in run.stdout
 
 
 BESIDE_TRAINING = """\

@@ -120,6 +120,15 @@ def test_a_right_config_is_left_alone(project: Path, capsys: pytest.CaptureFixtu
     assert told(text, capsys) == []
 
 
+def test_a_norm_layer_takes_what_its_builder_reads(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "parts_of_check.py").write_text(PARTS.replace("depth=2, init_cfg", "depth=2, norm_cfg=None, init_cfg"))
+    scan.forget()
+    layer = "norm_cfg=dict(type='torch.nn.SyncBatchNorm', {}=True), depth=3"
+    assert told(TEXT.replace("depth=3", layer.format("requires_grad")), capsys) == []
+    (line,) = told(TEXT.replace("depth=3", layer.format("requires_gard")), capsys)
+    assert line.endswith("torch.nn.SyncBatchNorm has no parameter 'requires_gard'; did you mean 'requires_grad'?")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "finding"),
     [

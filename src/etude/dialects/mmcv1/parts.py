@@ -13,7 +13,7 @@ from etude.config.tree import Path
 from etude.dialects import ownership
 from etude.dialects.mmcv1.names import OUT_OF_SCOPE
 from etude.dialects.mmcv1.projects import PROJECTS, installed
-from etude.dialects.openmm.checks.lowering import NOT_ARGUMENTS, Lowering
+from etude.dialects.openmm.checks.lowering import NOT_ARGUMENTS, Lowering, beside_arguments
 from etude.dialects.openmm.checks.project_sources import registered, scoped
 from etude.dialects.openmm.checks.source_coverage import reads_all
 from etude.errors import Finding, is_slip, nearest, suggest
@@ -192,11 +192,6 @@ class _Taken(NamedTuple):
     open: bool
 
 
-#: Key of a part, or of a list of parts → words that its builder takes beside the arguments of the class.
-_BESIDE: dict[str | int, tuple[str, ...]] = {
-    "norm_cfg": ("requires_grad",), "nms": ("class_agnostic", "split_thr", "max_num"),
-    "policies": ("magnitude_key", "magnitude_range"),
-}  # fmt: skip
 #: Key of a part that is no class of a registry → the module of mmcv that its ``type`` is taken from.
 _OPS: dict[str | int, str] = {"nms": "mmcv.ops.nms", "roi_layer": "mmcv.ops"}
 _Read = Callable[[str], _Taken | None]
@@ -279,7 +274,7 @@ def _tell_arguments(
     taken = read(target)
     if taken is None:
         return
-    known = [*taken.keys, *_BESIDE.get(path[-2] if isinstance(path[-1], int) else path[-1], ())]
+    known = [*taken.keys, *beside_arguments(path)]
     for key in value:
         if key in (*known, *NOT_ARGUMENTS, *_GIVEN) or not isinstance(key, str) or low.has_error((*path, key)):
             continue

@@ -14,7 +14,7 @@ from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
 from etude.dialects import imports
 from etude.dialects.mmengine.projects import beside_mmcv2, registered_by, scope_of
-from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.checks.lowering import Lowering, beside_arguments
 from etude.dialects.openmm.checks.project_sources import scoped
 from etude.dialects.openmm.checks.schemas import written
 from etude.dialects.openmm.checks.source_coverage import reads_all
@@ -118,12 +118,13 @@ class Components:
         if (found := scoped(scope).get(last)) is not None:
             return found
         bare = _bare(name)
+        of_another = self.projects if scope not in ("", "mmengine", self.project) else ()  # `mmdet.RandomCrop`
         for table in tables:
             found = self.low.registered.get((table, bare)) or self.tables.get(table, {}).get(bare)
-            if found:
+            if found and found not in of_another:
                 return found
         if not tables:
-            own = [target for (_, entry), target in self.low.registered.items() if entry == bare]
+            own = [to for (_, entry), to in self.low.registered.items() if entry == bare and to not in of_another]
             found = own[0] if own else self.words.names.get(bare)
             if found:
                 return found
@@ -265,7 +266,7 @@ class Components:
         self, path: Path, value: Mapping[Any, Any], signature: scan.Signature, name: str, tables: tuple[str, ...] | None
     ) -> None:
         given = _GIVEN.get(tables[0], ()) if tables else ()
-        takes = [p.key for p in signature.parameters if p.word]
+        takes = [*(p.key for p in signature.parameters if p.word), *beside_arguments(path)]
         for key in value:
             if key in takes or key in _BESIDE or not isinstance(key, str) or self.low.has_error((*path, key)):
                 continue

@@ -21,6 +21,11 @@ from etude.plan import Place, Plan, Spec
 
 #: Keys of a component's dict that are not arguments of it.
 NOT_ARGUMENTS = ("type", "_scope_")
+#: Key of a part, or of a list of parts → words that its builder takes beside the arguments of the class.
+_BESIDE: dict[str | int, tuple[str, ...]] = {
+    "norm_cfg": ("requires_grad",), "nms": ("class_agnostic", "split_thr", "max_num"),
+    "policies": ("magnitude_key", "magnitude_range"),
+}  # fmt: skip
 #: So much alike, an unknown top-level key is a misspelt one; below, it may be a variable that is left over.
 SURELY = 0.9
 #: Words of other systems that no likeness of letters leads from.
@@ -32,6 +37,11 @@ INSTALLED = {
     *sys.stdlib_module_names, "torch", "torchvision", "torchaudio", "numpy", "scipy", "sklearn", "PIL", "cv2", "einops",
     "pandas", "matplotlib", "tqdm", "yaml", "h5py", "lmdb", "safetensors",
 }  # fmt: skip
+
+
+def beside_arguments(path: Path) -> tuple[str, ...]:
+    """Return the words that the builder of the part at ``path`` takes itself."""
+    return _BESIDE.get(path[-2] if isinstance(path[-1], int) else path[-1], ())
 
 
 class Lowering:
