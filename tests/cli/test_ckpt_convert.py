@@ -15,7 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.checkpoint import safetensors, warm_start
+from etude.checkpoint import warm_start
+from etude.checkpoint.formats import safetensors
 from etude.checkpoint.store import Store
 from etude.checkpoint.tools import content
 from etude.cli import main

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from etude.checkpoint.encode import MAX_DEPTH, WHOLE, Part, encode
-from etude.checkpoint.safetensors import CODES
+from etude.checkpoint.formats.safetensors import CODES
 
 _FIXED = frozenset((type(None), bool, int, float, str))
 _MAPPINGS = frozenset((dict, OrderedDict))

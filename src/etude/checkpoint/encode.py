@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude.checkpoint.safetensors import CODES
+from etude.checkpoint.formats.safetensors import CODES
 from etude.dist.shards import Piece, piece_of
 from etude.errors import ResumeError, UserCodeError, printable
 

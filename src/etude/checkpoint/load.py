@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from etude.checkpoint import manifest as manifests
-from etude.checkpoint import safetensors
 from etude.checkpoint.encode import decode
+from etude.checkpoint.formats import safetensors
 from etude.checkpoint.manifest import Damaged, Manifest, Stored, Withheld, human
 from etude.checkpoint.storage.disk import PIECE
 from etude.checkpoint.storage.places import Disk

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint import safetensors
 from etude.checkpoint.capture import Capture, capture
 from etude.checkpoint.encode import Part, encode
+from etude.checkpoint.formats import safetensors
 from etude.dist.shards import Piece
 
 _ALIGN = 64

@@ -1,1 +1,1 @@
-"""Reads the checkpoint files and folders of other systems, as data."""
+"""File formats: safetensors, and the checkpoint files and folders of other systems, read as data."""

@@ -18,8 +18,7 @@ from typing import IO, Any
 
 import torch
 
-from etude.checkpoint import safetensors
-from etude.checkpoint.formats import safe_pickle
+from etude.checkpoint.formats import safe_pickle, safetensors
 from etude.checkpoint.storage import disk
 from etude.checkpoint.storage import trust as trusting
 from etude.checkpoint.storage.places import LocalDisk, locate

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint import safetensors
+from etude.checkpoint.formats import safetensors
 from etude.checkpoint.tools.content import Content
 from etude.errors import printable
 from etude.events.jsonl import TIMING_OFFSET

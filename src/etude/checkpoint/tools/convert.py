@@ -11,8 +11,9 @@ from typing import IO, Any
 
 import torch
 
-from etude.checkpoint import safetensors, warm_start
+from etude.checkpoint import warm_start
 from etude.checkpoint.find import find, is_native
+from etude.checkpoint.formats import safetensors
 from etude.checkpoint.manifest import Manifest
 from etude.checkpoint.snapshot import Arena
 from etude.checkpoint.storage import disk
