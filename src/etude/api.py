@@ -70,6 +70,7 @@ def load_plan(
     try:
         return found.lower(tree), tree
     except ConfigError as error:
+        # Lowering stops at what it cannot read; `check` goes on, so that one look shows all mistakes.
         wrong = sorted((one for one in found.check(tree) if one.severity == "error"), key=place_of)
         raise ConfigError(wrong or error.findings) from None
 
@@ -153,6 +154,7 @@ def _opened(
     quiet = options.quiet or (trial is not None and trial.shortens) or not World.from_environment().is_main
     spoken = dialects.of(plan)
     plan = require_sound(plan, tree, quiet=quiet)
+    # Noted before building, because building may make folders: those alone are removed if the run never begins.
     began, fresh = time.monotonic(), _absent(spoken.folders_made(plan, options))
     run = _built(plan, options, fresh)
     if trial is not None and trial.fast_dev_run:
@@ -171,7 +173,7 @@ def _built(plan: Plan, options: Options, fresh: Collection[Path]) -> Run:
     try:
         with explained(plan):
             return build(plan, options)
-    except BaseException:
+    except BaseException:  # Ctrl-C too, while a dataset is read
         for made in [path for path in fresh if path.is_dir()]:
             shutil.rmtree(made, ignore_errors=True)
         raise
@@ -194,6 +196,7 @@ def go_on(options: Options) -> Options:
     if not (reports.attempt() or World.from_environment().attempt):
         return options
     before = reports.folder_before() or options.folder
+    # `--restart` was meant for the first attempt: done again, it would throw away what that one saved.
     if before is None:
         return dataclasses.replace(options, chaos="")
     return dataclasses.replace(options, folder=before, resume="", restart=False, chaos="")
@@ -247,6 +250,7 @@ def apply_trial(plan: Plan, trial: Trial) -> Plan:
         changes["limit_batches"] = trial.limit_batches
     if trial.overfit is not None:
         changes["overfit"] = trial.overfit
+        # A few batches learnt by heart say nothing about other data, and nobody wants those weights back.
         plan = dataclasses.replace(
             plan,
             hooks=tuple(hook for hook in plan.hooks if hook.spec.name not in ("Checkpoint", "Evaluate")),
@@ -280,6 +284,7 @@ def require_real(run: Run, options: Options, *, quiet: bool = True) -> None:
 
     plan = run.plan
     if plan is not None:
+        # A fresh run has no folder yet: its disk is that of the folder of all runs.
         goal = plan.folder if options.resume is None and options.folder is None else None
         found = dialects.of(plan).check_run(run, facts_of, lambda: goal or folder.choose_folder(plan, options))
         _raise_or_say(found, quiet)

@@ -139,10 +139,12 @@ class Trainer:
         self.parallel = parallel_of(parallel)
         if self.parallel.fault_tolerant:
             raise ConfigError("parallel.fault_tolerant works with `etude train` and a config, not with Trainer")
+        # Before the step is made: sharding puts other parameters into the optimizers' groups.
         self.wrapped = wrap_for(
             self.model, self.optimizers, self.parallel, self.world, self.device, by_hand=update is not None
         )
         losses = {"loss": fitted(loss)} if loss is not None else {}
+        # Ranks evaluate different numbers of batches. DDP would wait for the others in each, so `plain` bypasses it.
         self.forward, self.plain = Forward(self.wrapped.called, losses), Forward(self.model, losses)
         self.step = Step(
             self.forward,
@@ -277,6 +279,7 @@ class Trainer:
             peers=peers,
             clock=clock,
         )
+        # An update of one's own may use the step, whose scale and skipped steps are state too.
         run.extra_parts |= self.parts | ({"step": self.step} if self.update is not self.step else {})
         if peers is not None:
             unite(run, {})
@@ -288,6 +291,7 @@ class Trainer:
         stream = isinstance(data, torch.utils.data.IterableDataset)
         _require_data(data)
         if isinstance(data, Loader | torch.utils.data.DataLoader) or not (gives_samples or stream):
+            # A loader that cannot say where it is: an exact resume reads it again up to there.
             own = data if hasattr(data, "load_state_dict") else Replay(data)
             return Sliced(own, self.world.shard) if self.world.is_many and not _deals_out(data) else own
         return Loader(

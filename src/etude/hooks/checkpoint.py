@@ -48,7 +48,7 @@ class Checkpoint(Periodic):
         self.best_step = self._ranked_at = -1
         self._top: list[float] = []
         self._evaluated_at = -1
-        self.retention(None)
+        self.retention(None)  # raises for values that make no rule
 
     def attach(self, run: Run) -> None:
         """Find a misspelt metric before training, not after the first evaluation."""
@@ -57,6 +57,7 @@ class Checkpoint(Periodic):
         if "val" not in run.data:
             raise ConfigError(f"checkpoint.best: {self.best!r} needs an evaluation, and there is no data.val")
         known = {"loss", *getattr(run.evaluation, "metrics", {})}
+        # What metrics of other packages return is known only after the first evaluation.
         own = all(type(m).__module__.startswith("etude.") for m in getattr(run.evaluation, "metrics", {}).values())
         if self.best not in known and own and not self.best.startswith("loss/"):
             raise ConfigError(f"checkpoint.best: no metric {self.best!r}", hint=suggest(self.best, known))
@@ -105,6 +106,7 @@ class Checkpoint(Periodic):
         super().load_state_dict(state)
         self.best_value, self.best_step = state["best_value"], int(state["best_step"])
         self._evaluated_at = int(state["evaluated_at"])
+        # Checkpoints of earlier releases hold the best score alone.
         alone = [] if self.best_value is None else [self.best_value]
         self._top, self._ranked_at = list(state.get("top", alone)), int(state.get("ranked_at", self.best_step))
 
