@@ -131,6 +131,7 @@ class Store:
         if self._held is not None:
             self._job, self._held = self._held, None
             threading.Thread(target=self._work, args=(self._job,), name="etude-save").start()
+            self._job.may_begin.set()
 
     def is_free(self, within: float = 0.0) -> bool:
         """Return whether no save is in flight, so that another need not wait for it; asks for ``within`` seconds at
@@ -197,6 +198,9 @@ class Store:
 
     def _work(self, job: Job) -> None:
         """Write in the background, clean up, and leave the outcome for :meth:`poll`."""
+        # `Thread.start` returns to training only when this thread lets go of the interpreter, which it would otherwise
+        # do after 5 ms of its own work.
+        job.may_begin.wait()
         started = time.perf_counter()
         try:
             entry = write_checkpoint(self.disk, self.folder, job)

@@ -83,6 +83,7 @@ class Job:
     outcome: Outcome
     #: Called before anything is written, by the thread that writes.
     first: Callable[[], None] | None = None
+    may_begin: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
     others: Others = field(default_factory=Others)
     #: Whether no checkpoint of this step or a later one is there, so that its name is free.
