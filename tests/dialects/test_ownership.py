@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from etude import dialects
 from etude.dialects import ownership
 from tests import zygote
 
@@ -75,6 +77,20 @@ def test_a_project_that_is_there_wins_over_the_stand_in(tmp_path):
     site = write(tmp_path / "site", {"mmcls/__init__.py": "REAL = True\n", "mmcls/version.py": "__version__ = '9.9'\n"})
     said = run(INSTALL + "import mmcls; print(mmcls.REAL, mmcls.__file__)", site, cwd=tmp_path)
     assert said.stdout.startswith("True "), said.stderr
+
+
+def test_the_project_checked_out_in_the_current_folder_wins_over_an_installed_one(tmp_path, monkeypatch):
+    files = {"mmcls/__init__.py": "", "mmcls/version.py": "__version__ = '0.25.0'\n"}
+    monkeypatch.syspath_prepend(str(write(tmp_path / "site", files)))
+    monkeypatch.chdir(tmp_path)
+    ownership.enter_checkout()
+    assert ownership.original("mmcls") == str(tmp_path / "site" / "mmcls") and str(tmp_path) not in sys.path
+    write(tmp_path, files)
+    (tmp_path / "c.json").write_text('{"model": {"type": "ImageClassifier"}, "optimizer_config": {}}')
+    dialects.read("c.json", options={"no_python_config": True})
+    assert ownership.original("mmcls") == str(tmp_path / "site" / "mmcls")
+    dialects.read("c.json")
+    assert ownership.original("mmcls") == str(tmp_path / "mmcls")
 
 
 def test_a_folder_with_an_init_file_but_without_marks_is_the_users(tmp_path):

@@ -129,7 +129,7 @@ print(json.dumps([found, "torch" in sys.modules, package in sys.modules]))
 #: that the class does not take, bases that are not there or of the other style.
 UPSTREAM = (
     "belong together", "'with_sobel'", "'top_k'", "'max_txt_len'", "which says what `by_epoch` would",
-    "which is not installed", "pure-Python style", "'test_pipeline'",
+    "which is not installed", "pure-Python style", "'test_pipeline'", "mmcls.ToNumpy needs the parameter 'keys'",
 )  # fmt: skip
 
 

@@ -84,10 +84,23 @@ def _verify(args: argparse.Namespace, root: Path, forks: Forks) -> int:
         print(f"NOT the same: {found}")
         return 1
     if not resumed:
-        print(f"this proves nothing: up to step {last} there was no checkpoint to resume from; save more often")
+        where = f" ({_saves(args)})" if _saves(args) else ""
+        print(
+            f"this proves nothing: up to step {last} there was no checkpoint to resume from; "
+            f"save more often{where}, or train longer"
+        )
         return 1
     print(f"the same bits after {total} steps and {counted(resumed, 'resume')}")
     return 0
+
+
+def _saves(args: argparse.Namespace) -> str:
+    """Return the place in the config that says how often a checkpoint is saved."""
+    from etude.api import load_plan
+
+    plan, _ = load_plan(args.config, args.overrides, dialect=args.dialect)
+    hooks = [hook.spec for hook in plan.hooks if "Checkpoint" in hook.spec.name]
+    return next((str(spec.place("interval")) for spec in hooks if spec.at.file), "")
 
 
 def _at_home(args: argparse.Namespace) -> list[str]:

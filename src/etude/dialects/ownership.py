@@ -47,6 +47,18 @@ def original(package: str) -> str | None:
     return _editable(package)
 
 
+def enter_checkout() -> None:
+    """Put the current folder first on ``sys.path`` if a project is checked out there, so that it wins over a wheel.
+
+    ``python -m etude``, ``etude exec`` and the projects' ``tools/dist_train.sh`` have it there, the command ``etude``
+    starts without it.
+    """
+    here = os.getcwd()
+    checked_out = any(is_original(os.path.join(here, package), package) for package in MARKS)
+    if checked_out and here not in _entries():
+        sys.path.insert(0, here)
+
+
 def is_original(folder: str, package: str) -> bool:
     """Return whether ``folder`` carries the marks of the original ``package``."""
     return all(os.path.isfile(os.path.join(folder, mark)) for mark in MARKS.get(package, _ANY_PACKAGE))

@@ -18,10 +18,10 @@ def lower_is_better(name: str, mode: str = "") -> bool:
 def is_scored(name: str) -> bool:
     """Return whether a best value of this name means anything; that of a learning rate or a norm does not.
 
-    >>> is_scored("val/accuracy"), is_scored("train/lr"), is_scored("train/grad_norm")
-    (True, False, False)
+    >>> is_scored("val/accuracy"), is_scored("train/lr"), is_scored("train/base_lr"), is_scored("train/grad_norm")
+    (True, False, False, False)
     """
-    return not any(part in ("lr", "momentum", "norm", "grad_norm") for part in name.split("/"))
+    return not any(part in ("lr", "base_lr", "momentum", "norm", "grad_norm") for part in name.split("/"))
 
 
 def improves(value: float, best: float | None, *, lower: bool, by: float = 0.0) -> bool:

@@ -312,7 +312,7 @@ def _anchor(head: str) -> str:
 
 
 def _is_rate(name: str) -> bool:
-    return any(part in ("lr", "learning_rate", "momentum") for part in name.split("/"))
+    return any(part in ("lr", "base_lr", "learning_rate", "momentum") for part in name.split("/"))
 
 
 def _text(value: Any) -> str:

@@ -220,17 +220,19 @@ class Session:
         if run.folder is None or not run.world.is_main:
             return
         reports.remember_folder(run.folder)
+        self._made = list(takewhile(self._is_new, [run.folder, *run.folder.parents]))
+        self._record(run.folder, anew=self.options.restart)
+
+    def _record(self, folder: Path, *, anew: bool) -> None:
         from etude.config import public_files
 
-        files = public_files(self.tree) if self.tree else {}
-        self._made = list(takewhile(self._is_new, [run.folder, *run.folder.parents]))
         folders.make(
-            run.folder,
+            folder,
             plan_text=self._plan_text(),
-            files=files,
-            anew=self.options.restart,
+            files=public_files(self.tree) if self.tree else {},
+            anew=anew,
             private=self.private,
-            data=folders.fingerprints(run.data),
+            data=folders.fingerprints(self.run.data),
         )
 
     def _choose_folder(self) -> Path | None:
@@ -303,6 +305,9 @@ class GuardedSession(Session):
         self._marks = wall_time.mark_updates(self.run)
         self.recovery = Recovery(self.run, self.options, say=self.console.say, began=self.began)
         self.recovery.guard_driven()
+        folder = self.run.folder if self.run.world.is_main else None
+        if folder is not None and not self._made and self.options.resume is None:
+            self._record(folder, anew=True)  # the other systems begin a new run in the folder of an old one
         if self.run.world.is_many:
             self._pulse = start_pulse(self.run)
 

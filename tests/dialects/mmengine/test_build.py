@@ -66,6 +66,16 @@ def test_a_run_goes_on_from_the_latest_file_or_a_given_one(config: Path, tmp_pat
     assert torch.equal(rest.model.fc.weight, whole.model.fc.weight)
 
 
+def test_a_second_start_in_a_folder_is_a_run_of_its_own_and_a_resumed_one_is_not(config: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "work" / "plan.yaml"
+    train(config, tmp_path / "work")
+    config.write_text(config.read_text().replace("max_epochs=2", "max_epochs=1"))
+    train(config, tmp_path / "work", resume="")
+    assert "max_epochs: 2" in plan.read_text()
+    train(config, tmp_path / "work")
+    assert "max_epochs: 1" in plan.read_text()
+
+
 def test_a_dry_run_leaves_nothing_behind(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     from etude.api import Trial

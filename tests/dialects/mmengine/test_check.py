@@ -241,6 +241,20 @@ def test_a_misspelt_transform_is_called_one(project: Path, capsys: pytest.Captur
     assert told(TEXT.replace("length=16", "pipeline=[dict(type='Jiter')]"), capsys) == [wrong]
 
 
+def test_a_step_of_a_pipeline_is_made_of_what_the_config_writes_alone(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = "@TRANSFORMS.register_module()\nclass {}:\n    def __init__(self, {}): ...\n"
+    parts = (
+        PARTS.replace("noise=0.0", "pipeline=()") + steps.format("Crop", "size") + steps.format("Twice", "transforms")
+    )
+    (project / "parts_of_check.py").write_text(parts)
+    inner = "pipeline=[dict(type='Crop', size=8), dict(type='Twice', transforms=[[dict(type='Crop')]]),\n dict(type='Crop')]"
+    assert told(TEXT.replace("length=16", inner), capsys) == [
+        f"c.py:{n}: Crop needs the parameter 'size'" for n in (7, 8)
+    ]
+
+
 def test_bases_are_named_in_one_way(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "base.py").write_text(PURE)
     (project / "other.py").write_text("resume = True\n")

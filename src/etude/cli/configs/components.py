@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from etude import dialects, registry
     from etude.inspection.index import index_of, tables_asked
 
-    dialect, tree = dialects.find(args.dialect or "native"), None
+    dialect, tree = dialects.listed(args.dialect or "native"), None
     if args.config:
         dialect, tree = dialects.read(args.config, dialect=args.dialect, options={"sketch": True})
     listed = dialect.listing(tree)

@@ -27,7 +27,8 @@ def run(args: argparse.Namespace) -> int:
 
     from etude import dialects
 
-    dialect = dialects.detect(args.config, args.dialect) if args.config else dialects.find(args.dialect or "native")
-    tree = dialect.read(args.config, options={"sketch": True}) if args.config else None
+    dialect, tree = dialects.listed(args.dialect or "native"), None
+    if args.config:
+        dialect, tree = dialects.read(args.config, dialect=args.dialect, options={"sketch": True})
     print(dialect.reference(tree) if args.markdown else json.dumps(dialect.schema(tree), indent=2, ensure_ascii=False))
     return 0

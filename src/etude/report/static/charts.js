@@ -3,7 +3,7 @@
 const Charts = (() => {
   const COLOURS = ["#4c78e0", "#f0883e", "#2fa36b", "#d9527a", "#9a6fe0", "#1ba7b8", "#c9a01c", "#8d6e5a", "#5f7d95", "#b5489b"];
   const colour = index => COLOURS[index % COLOURS.length];
-  const CLOCK = /^(time|memory|throughput|system)\//, RATE = /(^|\/)(lr|learning_rate|momentum)(\/|$)/;
+  const CLOCK = /^(time|memory|throughput|system)\//, RATE = /(^|\/)(lr|base_lr|learning_rate|momentum)(\/|$)/;
   const GROUPS = ["Validation", "Training", "Learning rate and momentum", "Throughput, time and memory"];
 
   function group(name) {

@@ -291,14 +291,15 @@ class Components:
     ) -> None:
         """Return what a class needs. Of parts in a part only those are asked for that nobody is known to complete:
         settings like ``norm_cfg`` get the rest where they are used."""
-        if tables is None and (self._is_completed(path) or str(path[-1]).endswith("_cfg")):
+        step = _is_step(path)
+        if tables is None and not step and (self._is_completed(path) or str(path[-1]).endswith("_cfg")):
             return
         given = _GIVEN.get(tables[0], ()) if tables else ()
         unknown = [str(key) for key in value if key not in [p.key for p in signature.parameters]]
         for parameter in signature.parameters:
             misspelt = nearest(parameter.key, unknown) is not None
             if parameter.required and parameter.key not in (*value, *given) and not misspelt:
-                tell = self.low.error if tables is not None else self.low.warning
+                tell = self.low.error if tables is not None or step else self.low.warning
                 tell(self.low.place(*path), f"{_bare(name)} needs the parameter {parameter.key!r}")
 
     def _is_completed(self, path: Path) -> bool:
@@ -321,6 +322,12 @@ class Components:
                 except Misfit as misfit:
                     tell, at = self.low.warning if own else self.low.error, self.low.place(*where)
                     tell(at, f"{dotted(where)} must be {misfit}", _as_yaml(value, at.file) or misfit.hint)
+
+
+def _is_step(path: Path) -> bool:
+    """Return whether this is a step of a pipeline, which is made of exactly what the config writes."""
+    owner = next((key for key in reversed(path) if isinstance(key, str)), "")
+    return isinstance(path[-1], int) and (owner == "pipeline" or ("pipeline" in path and owner == "transforms"))
 
 
 def _as_yaml(value: Any, file: str) -> str:
