@@ -156,7 +156,8 @@ def test_check_finds_mistakes_by_the_sources_of_the_project(tmp_path: Path) -> N
         "model = dict(\n"
         "    backbone=dict(type='ResNet_CIFARR'),\n"
         "    neck=dict(type='Transmogrifier'),\n"
-        "    head=dict(num_clases=10))\n"
+        "    head=dict(num_clases=10),\n"
+        "    train_cfg=dict(augments=dict(type='BatchCutMix', alpha=1.0)))\n"
         "train_dataloader = dict(dataset=dict(pipeline=[dict(type='RandomCropp', crop_size=32)]))\n"
         "val_dataloader = dict(dataset=dict(pipeline=[dict(type='RandomFlip', prb=0.5)]))  # a class of mmcv\n"
     )
@@ -165,8 +166,9 @@ def test_check_finds_mistakes_by_the_sources_of_the_project(tmp_path: Path) -> N
     assert "wrong.py:3: no model is called 'ResNet_CIFARR'; did you mean 'ResNet_CIFAR'?" in run.stdout
     assert "wrong.py:4: warning: model.neck.type: neither mmpretrain nor what this config imports" in run.stdout
     assert "wrong.py:5: LinearClsHead has no parameter 'num_clases'; did you mean 'num_classes'?" in run.stdout
-    assert "wrong.py:6: no transform is called 'RandomCropp'; did you mean 'RandomCrop'?" in run.stdout
-    assert "wrong.py:7: RandomFlip has no parameter 'prb'; did you mean 'prob'?" in run.stdout
+    assert "registers 'BatchCutMix'; did you mean 'CutMix'?" in run.stdout  # as MMPretrain's own resnet50_cutmix.py
+    assert "wrong.py:7: no transform is called 'RandomCropp'; did you mean 'RandomCrop'?" in run.stdout
+    assert "wrong.py:8: RandomFlip has no parameter 'prb'; did you mean 'prob'?" in run.stdout
     listed = projects.etude("list", "datasets", "--config", "configs/pretrain_resnet18_cifar.py").stdout
     assert "mmpretrain.datasets.cifar.CIFAR100" in listed and "tiny_cifar.TinyCIFAR10" in listed
 

@@ -185,6 +185,8 @@ def test_a_norm_layer_takes_what_its_builder_reads(project: Path, capsys: pytest
         ("val_interval=1", "val_interval=1, dynamic_intervals=[[2, 1]]", "c.py:12: train_cfg.dynamic_intervals must be a list of tuples (begin, interval), not [[2, 1]]; write [(2, 1)]"),
         ("default_hooks = dict(", "default_hooks = dict(logger=dict(type='LoggerHook', interval=0),", "c.py:17: default_hooks.logger.interval must be a whole number of at least 1, not 0"),
         ("randomness =", "launcher = 'pytorh'\nrandomness =", "c.py:20: launcher must be one of none, pytorch, slurm, mpi, not 'pytorh'; did you mean 'pytorch'?"),
+        ("depth=3", "depth=3, init_cfg=dict(type='Pretrained', checkpoint='')", "c.py:4: warning: model.backbone.init_cfg.checkpoint: no file is named; name one, or leave `init_cfg` out"),
+        ("depth=3", "depth=3, init_cfg=dict(type='Pretrained', checkpoint='a.pth')", "c.py:4: warning: model.backbone.init_cfg.checkpoint: there is no file 'a.pth'"),
         ("randomness =", "load_from = 'epoch_2.pth'\nrandomness =", "c.py:20: warning: load_from: there is no file 'epoch_2.pth'; did you mean 'epoch_3.pth'?"),
         ("'greater'", "'bigger'", "c.py:18: default_hooks.checkpoint.rule must be one of greater, less, not 'bigger'"),
         ("by_epoch=True, max_epochs=3", "type='EpochBasedTrainLoop', by_epoch=True, max_epochs=3", "c.py:12: train_cfg has a `type`, which says what `by_epoch` would; leave one of them out"),

@@ -14,6 +14,7 @@ from etude.dialects import imports
 from etude.dialects.openmm import logging as openmm_logging
 from etude.dialects.openmm.init import module_v1 as base_module_v1
 from etude.dialects.openmm.init import module_v2 as base_module
+from etude.errors import UserError
 
 imports.install()
 
@@ -198,3 +199,12 @@ def test_a_second_call_only_warns(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("mmengine").propagate = True
     new.init_weights()
     assert new[0].weight.item() == 9
+
+
+@pytest.mark.parametrize("kind", [base_module, base_module_v1])
+@pytest.mark.parametrize(("file", "lack"), [("", "no file is named"), ("a.pth", "there is no file 'a.pth'")])
+def test_pretrained_weights_that_are_not_there_are_a_mistake_of_the_config(kind: Any, file: str, lack: str) -> None:
+    net = kind.Sequential(nn.Linear(1, 1), init_cfg={"type": "Pretrained", "checkpoint": file})
+    with pytest.raises(FileNotFoundError, match=f"checkpoint of a Pretrained init_cfg: {lack}") as raised:
+        net.init_weights()
+    assert isinstance(raised.value, UserError)

@@ -13,7 +13,7 @@ from etude.dialects.mmcv1.tracking import tracks
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.schemas import written
 from etude.dialects.openmm.checks.typos import report_methods
-from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
+from etude.dialects.openmm.checks.weights import report_weights
 from etude.errors import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
@@ -174,15 +174,7 @@ def _constructor(low: Lowering) -> None:
 
 
 def _files(low: Lowering) -> None:
-    """Checkpoints that are not there yet: they may come before the run does."""
-    ways: list[Path] = [("load_from",), ("resume_from",)]
-    pretrained = [
-        path for path, value in low.tree.walk() if isinstance(value, Mapping) and value.get("type") == "Pretrained"
-    ]
-    for way in [*ways, *((*path, "checkpoint") for path in pretrained)]:
-        file = low.tree.get(*way)
-        if is_missing(file):
-            low.warning(low.place(*way), f"{dotted(way)}: there is no file {file!r}", near_checkpoint(file))
+    report_weights(low, "load_from", "resume_from")
 
 
 def _clip(low: Lowering) -> None:

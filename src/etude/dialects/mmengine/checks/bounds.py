@@ -18,7 +18,7 @@ from etude.dialects.openmm.checks.bounds import (
     unquoted,
 )
 from etude.dialects.openmm.checks.lowering import Lowering
-from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
+from etude.dialects.openmm.checks.weights import report_weights
 from etude.errors import nearest
 
 Given = Mapping[Any, Any]
@@ -64,7 +64,7 @@ def report_bounds(low: Lowering, defaults: Mapping[tuple[str, ...], str]) -> Non
             if bare and bare not in own:
                 _refused(low, path, value, bare)
     _dynamic_intervals(low)
-    _weights(low)
+    report_weights(low, "load_from")
     _epochs_among_iterations(low)
 
 
@@ -98,13 +98,6 @@ def _dynamic_intervals(low: Lowering) -> None:
     written = [tuple(pair) for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2]
     hint = f"write {written}" if written and len(written) == len(pairs) else "such as [(10, 1)]"
     low.error(low.place(*path), f"{dotted(path)} must be a list of tuples (begin, interval), not {given!r}", hint)
-
-
-def _weights(low: Lowering) -> None:
-    """Warn about a missing ``load_from`` file; an address with a scheme is not looked up."""
-    file = low.tree.get("load_from")
-    if is_missing(file):
-        low.warning(low.place("load_from"), f"load_from: there is no file {file!r}", near_checkpoint(file))
 
 
 def _epochs_among_iterations(low: Lowering) -> None:

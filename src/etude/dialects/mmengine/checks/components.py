@@ -145,7 +145,8 @@ class Components:
         if path[0] == "model" and path[-1] in _PARTS and isinstance(name, str):
             self._part((*path, "type"), name)
             self._unheard_of((*path, "type"), name)
-        if "pipeline" in path and isinstance(path[-1], int) and isinstance(name, str):
+        is_step = "pipeline" in path and isinstance(path[-1], int)
+        if (is_step or "augments" in path) and isinstance(name, str):
             self._unheard_of((*path, "type"), name)
         target = self.target(name, tables or ())
         signature = self._signature(target)

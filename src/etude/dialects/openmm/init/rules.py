@@ -18,6 +18,8 @@ from etude.dialects.openmm.init.functions import (
     uniform_init,
     xavier_init,
 )
+from etude.dialects.openmm.reading.source import missing_weights
+from etude.errors import UserError
 
 
 class BaseInit:
@@ -166,6 +168,10 @@ def _get_bases_name(module: nn.Module) -> list[str]:
     return [base.__name__ for base in type(module).__bases__]
 
 
+class NoWeights(UserError, FileNotFoundError):
+    """The weights of a ``Pretrained`` rule are not there."""
+
+
 class PretrainedRule:
     """Weights from a checkpoint, or from the part of it below ``prefix``."""
 
@@ -174,6 +180,8 @@ class PretrainedRule:
 
     def load_into(self, module: nn.Module, files: Any, print_log: Callable[..., None], logger: Any) -> None:
         """Load by the functions of ``files``, the checkpoint module of one generation."""
+        if lack := missing_weights(self.checkpoint):
+            raise NoWeights("; ".join(filter(None, (f"checkpoint of a Pretrained init_cfg: {lack[0]}", lack[1]))))
         if self.prefix is None:
             print_log(f"load model from: {self.checkpoint}", logger=logger)
             files.load_checkpoint(module, self.checkpoint, self.map_location, strict=False, logger=logger)

@@ -94,6 +94,13 @@ def near_checkpoint(file: str) -> str:
     return near_files(file, (os.path.splitext(file)[1] or ".pth",))
 
 
+def missing_weights(file: Any) -> tuple[str, str] | None:
+    """Say what is wrong with the weights that a ``Pretrained`` rule names, and what to do; None if nothing is."""
+    if file == "":  # the benchmarks of MMSelfSup and MMPretrain leave the place open
+        return "no file is named", "name one, or leave `init_cfg` out"
+    return (f"there is no file {file!r}", near_checkpoint(file)) if is_missing(file) else None
+
+
 def with_predefined(text: str, path: str) -> str:
     """``{{ fileDirname }}`` and its kin, replaced in the text."""
     stem, extension = os.path.splitext(os.path.basename(path))
