@@ -316,6 +316,9 @@ class _Tables:
         return found
 
 
+_NO_TABLES = _Tables(None)
+
+
 @cache
 def _tables(dialect: str) -> _Tables:
     folder = f"etude.dialects.{dialect}"
@@ -324,12 +327,13 @@ def _tables(dialect: str) -> _Tables:
     except ModuleNotFoundError as error:
         if error.name not in (folder, f"{folder}.names"):
             raise
-        return _Tables(None)
+        return _NO_TABLES
 
 
 def _tables_for(module: str) -> _Tables:
-    """Return the tables of the dialect that answers to the package of ``module``."""
-    return _tables(PACKAGES.get(module.partition(".")[0], ""))
+    """Return the tables of the dialect that answers to the package of ``module``; empty ones where none does."""
+    dialect = PACKAGES.get(module.partition(".")[0])
+    return _tables(dialect) if dialect else _NO_TABLES
 
 
 def _twin(module: str) -> str:
