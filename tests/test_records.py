@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 
 import pytest
@@ -63,16 +64,32 @@ def test_defaults_are_made_anew():
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (lambda: Point(), r"Point\(\) misses 'x'"),
-        (lambda: Point(1, z=2), "unexpected argument 'z'"),
-        (lambda: Point(1, x=2), "several values for 'x'"),
-        (lambda: Point(1, 2, (), 4), "takes 3 positional arguments, 4 were given"),
+        (lambda: Point(), r"Point\(\) missing required arguments: 'x'"),
+        (lambda: Point(1, z=2), "unexpected keyword argument 'z'"),
+        (lambda: Point(1, x=2), "multiple values for argument 'x'"),
+        (lambda: Point(1, 2, (), 4), "takes 3 positional arguments but 4 were given"),
         (lambda: Sheet(1), "takes 0 positional arguments"),
     ],
 )
 def test_wrong_arguments_are_type_errors(wrong, says):
     with pytest.raises(TypeError, match=says):
         wrong()
+
+
+@given(st.lists(st.integers(), max_size=4), st.dictionaries(st.sampled_from(["x", "y", "tags", "z"]), st.integers()))
+def test_the_same_calls_are_taken_and_refused_as_by_a_dataclass(args, given):
+    try:
+        twin = dataclasses.asdict(Twin(*args, **given))
+    except TypeError:
+        with pytest.raises(TypeError):
+            Point(*args, **given)
+    else:
+        assert dataclasses.asdict(Point(*args, **given)) == twin
+
+
+def test_the_signature_is_that_of_the_fields():
+    assert str(inspect.signature(Point)) == "(x: 'int', y: 'int' = 0, tags: 'tuple[str, ...]' = Ellipsis)"
+    assert str(inspect.signature(Sheet)) == "(*, size: 'int', names: 'dict[str, int]' = Ellipsis)"
 
 
 def test_it_stays_as_it_was_made():

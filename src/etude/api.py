@@ -17,6 +17,7 @@ from etude.dist import reports
 from etude.dist.world import World
 from etude.errors import ConfigError, Finding, UserError, place_of, printable, suggest
 from etude.plan import Plan, Training
+from etude.records import record
 from etude.session import folder
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from etude.session.session import Session
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Trial:
     """Ways to try a config out: a short run that leaves nothing behind, fewer batches, a few learnt by heart."""
 

@@ -1,8 +1,9 @@
 """Frozen records that start fast.
 
 ``@record`` makes what ``@dataclass(frozen=True)`` makes; :func:`dataclasses.replace`, ``fields`` and ``asdict`` take
-its objects. A dataclass compiles six methods for each class, which takes 1.5 ms on Python 3.11; records share theirs.
-``etude check`` spent a quarter of its time there, so the classes that it loads are records.
+its objects. A dataclass compiles six methods for each class, 1.2 ms on Python 3.11; a record takes 0.1 ms, because all
+records share their methods. ``etude check`` spent a quarter of its time there. An object takes 2 µs to make, twice as
+long as that of a dataclass. So what is made in every step stays a dataclass, and so do components, which configs call.
 
 >>> @record
 ... class Point:
@@ -15,7 +16,8 @@ Point(x=3, y=0)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field
+from inspect import Parameter, Signature
 from typing import Any, TypeVar, dataclass_transform, overload
 
 Kind = TypeVar("Kind", bound=type)
@@ -36,41 +38,46 @@ def record(cls: Any = None, *, kw_only: bool = False) -> Any:
 
 def record_of(cls: Any, *, kw_only: bool) -> Any:
     cls = dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
-    fields = cls.__dataclass_fields__.values()
-    cls._positional = tuple(one.name for one in fields if not one.kw_only)
-    cls._defaults = {one.name: one.default for one in fields if one.default is not MISSING}
-    cls._factories = {one.name: one.default_factory for one in fields if one.default_factory is not MISSING}
+    fields = cls.__dataclass_fields__
+    cls._positional = tuple(name for name, one in fields.items() if not one.kw_only)
+    cls._defaults = {name: one.default for name, one in fields.items() if one.default is not MISSING}
+    cls._factories = {name: one.default_factory for name, one in fields.items() if one.default_factory is not MISSING}
+    cls.__signature__ = Signature([_parameter(one) for one in sorted(fields.values(), key=lambda one: one.kw_only)])
     for name in _METHODS:
         if name not in vars(cls):
             setattr(cls, name, vars(_Shared)[name])
     return cls
 
 
+def _parameter(one: Field[Any]) -> Parameter:
+    default = Parameter.empty if one.default is MISSING else one.default
+    if one.default_factory is not MISSING:
+        default = ...
+    kind = Parameter.KEYWORD_ONLY if one.kw_only else Parameter.POSITIONAL_OR_KEYWORD
+    return Parameter(one.name, kind, default=default, annotation=one.type)
+
+
 class _Shared:
     """The methods of all records."""
 
-    __dataclass_fields__: dict[str, Any]
+    __dataclass_fields__: dict[str, Field[Any]]
     _positional: tuple[str, ...]
     _defaults: dict[str, Any]
     _factories: dict[str, Callable[[], Any]]
 
     def __init__(self, *args: Any, **given: Any) -> None:
-        name, fields = type(self).__qualname__, self.__dataclass_fields__
-        if len(args) > len(self._positional):
-            raise TypeError(f"{name}() takes {len(self._positional)} positional arguments, {len(args)} were given")
-        by_place = dict(zip(self._positional, args, strict=False))
-        if twice := by_place.keys() & given.keys():
-            raise TypeError(f"{name}() got several values for {min(twice)!r}")
-        if unknown := given.keys() - fields.keys():
-            raise TypeError(f"{name}() got an unexpected argument {min(unknown)!r}")
-        values = self.__dict__  # assigning would raise
-        values.update(self._defaults)
-        values.update(by_place, **given)
-        for key, make in self._factories.items():
-            if key not in values:
-                values[key] = make()
-        if len(values) < len(fields):
-            raise TypeError(f"{name}() misses {', '.join(repr(key) for key in fields if key not in values)}")
+        values, wanted = self.__dict__, self.__dataclass_fields__.keys()  # assigning would raise
+        values.update(zip(self._positional, args, strict=False))
+        if len(args) > len(self._positional) or not values.keys().isdisjoint(given):
+            raise _wrong_call(self, args, given)
+        values.update(given)
+        if values.keys() != wanted:
+            for name in self._defaults.keys() - values.keys():
+                values[name] = self._defaults[name]
+            for name in self._factories.keys() - values.keys():
+                values[name] = self._factories[name]()
+            if values.keys() != wanted:
+                raise _wrong_call(self, args, given)
         if hasattr(self, "__post_init__"):
             self.__post_init__()
 
@@ -95,4 +102,18 @@ _METHODS = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__dela
 
 
 def _values(record: Any) -> tuple[Any, ...]:
-    return tuple(record.__dict__[name] for name in record.__dataclass_fields__)
+    return tuple([record.__dict__[name] for name in record.__dataclass_fields__])
+
+
+def _wrong_call(record: Any, args: tuple[Any, ...], given: dict[str, Any]) -> TypeError:
+    """Return the error of a call whose arguments are not those of the fields."""
+    name, places, fields = type(record).__qualname__, record._positional, record.__dataclass_fields__
+    if len(args) > len(places):
+        return TypeError(f"{name}() takes {len(places)} positional arguments but {len(args)} were given")
+    for key in given:
+        if key in places[: len(args)]:
+            return TypeError(f"{name}() got multiple values for argument {key!r}")
+        if key not in fields:
+            return TypeError(f"{name}() got an unexpected keyword argument {key!r}")
+    missing = ", ".join(repr(key) for key in fields if key not in record.__dict__)
+    return TypeError(f"{name}() missing required arguments: {missing}")

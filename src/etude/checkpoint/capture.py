@@ -6,19 +6,20 @@ Names, JSON and headers are made later, by the thread that writes, from the copi
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
 from etude.checkpoint.encode import MAX_DEPTH, WHOLE, Part, encode
 from etude.checkpoint.formats.safetensors import CODES
+from etude.records import record
 
 _FIXED = frozenset((type(None), bool, int, float, str))
 _MAPPINGS = frozenset((dict, OrderedDict))
 
 
-@dataclass(frozen=True)
+@record
 class Capture:
     """The state of a part: its tensors (``sources``), each memory once, and containers that nobody else changes."""
 
@@ -57,7 +58,7 @@ def capture(part: str, state: Any) -> Capture | None:
     return Capture(part, tensors, root, found.containers, found.keys, numbers)
 
 
-@dataclass(frozen=True)
+@record
 class _Found:
     """The tensors of a state, and where they are; three lists, for thousands of pairs wake the garbage collector."""
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import IO, Any
 
 from etude.checkpoint import manifest as manifests
@@ -17,11 +16,12 @@ from etude.checkpoint.manifest import Damaged, Manifest, Stored, Withheld, human
 from etude.checkpoint.storage.disk import PIECE
 from etude.checkpoint.storage.places import Disk
 from etude.errors import ResumeError, nearest, printable
+from etude.records import record
 
 MAX_STATE = 1 << 30
 
 
-@dataclass(frozen=True)
+@record
 class Loaded:
     """A checkpoint in memory: its parts, and what its manifest says."""
 

@@ -9,10 +9,11 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from etude.errors import ResumeError, printable
+from etude.records import record
 
 #: 2 is one whose tensors lie in pieces in the files of several ranks.
 FORMAT = 2
@@ -29,7 +30,7 @@ class Withheld(ResumeError):
     """The content is intact, but must not be used as it is: it belongs to another user, or has a newer format."""
 
 
-@dataclass(frozen=True)
+@record
 class Stored:
     """One file of a checkpoint."""
 
@@ -37,7 +38,7 @@ class Stored:
     sha256: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Manifest:
     """Describes a checkpoint. ``parts`` maps each part to its tensor file, or to None.
 

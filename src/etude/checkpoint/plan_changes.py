@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from etude.config.dump import redact
 from etude.errors import ConfigError, Finding, nearest
 from etude.plan import Place, Plan, Spec
+from etude.records import record
 from etude.units import Amount
 
 #: Keys that cannot change the numbers, or that users change to train longer: more epochs, more workers.
@@ -34,7 +34,7 @@ _SHORTEST_SECRET = 6
 _HARMLESS_ENDS = (".workers", ".pin_memory", ".persistent_workers", ".timeout", ".on_bad_sample", ".bad_samples")
 
 
-@dataclass(frozen=True)
+@record
 class Change:
     """One key of the plan that differs; None: the key is not there."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from etude.errors import ConfigError
+from etude.records import record
 
 MODES = ("min", "max")
 
@@ -24,7 +24,7 @@ class Kept(Protocol):
 K = TypeVar("K", bound=Kept)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Retention:
     """``last`` None keeps all. ``best`` needs ``metric``; ``forever`` counts in steps.
 

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -17,6 +17,7 @@ from etude.checkpoint.capture import Capture, capture
 from etude.checkpoint.encode import Part, encode
 from etude.checkpoint.formats import safetensors
 from etude.dist.shards import Piece
+from etude.records import record
 
 _ALIGN = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.#+-]+")
@@ -24,7 +25,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.#+-]+")
 _Layout = dict[str, list[tuple[torch.dtype, torch.Size]]]
 
 
-@dataclass(frozen=True)
+@record
 class Region:
     """The location of one part's tensors in the arena; ``views`` are in the order in which the tensors are found."""
 
@@ -43,7 +44,7 @@ class Region:
         return self._heads[0][1]
 
 
-@dataclass(frozen=True)
+@record
 class File:
     """A file to be written: its name and its bytes, piece after piece."""
 
@@ -55,7 +56,7 @@ class File:
         return sum(len(piece) for piece in self.pieces)
 
 
-@dataclass(frozen=True)
+@record
 class Snapshot:
     """Everything that a save writes, independent of what training does from now on."""
 

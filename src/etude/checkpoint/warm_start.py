@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -16,13 +16,14 @@ from etude.checkpoint.formats import folders
 from etude.checkpoint.storage.places import locate
 from etude.dist.shards import like
 from etude.errors import ConfigError, ResumeError, nearest, printable
+from etude.records import record
 
 #: Where other systems keep the weights inside their files.
 WEIGHT_KEYS = ("state_dict", "model", "model_state_dict", "module", "net", "weights", "trainer._model")
 _TENSOR = torch.Tensor
 
 
-@dataclass(frozen=True)
+@record
 class Match:
     """The match of weights and model: names on both sides, names on one side only, and different shapes."""
 

@@ -18,13 +18,14 @@ from etude.checkpoint.snapshot import File, Snapshot
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.places import Disk, FileWriter
 from etude.errors import printable
+from etude.records import record
 
 #: What a checkpoint is called whose weights are not finite.
 DIVERGED = "diverged"
 _log = logging.getLogger("etude.checkpoint")
 
 
-@dataclass(frozen=True)
+@record
 class Entry:
     """A checkpoint of a store, as its manifest describes it."""
 

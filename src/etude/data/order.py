@@ -13,12 +13,13 @@ from torch import Tensor
 
 from etude.data.seeds import kept_generators, mix, seed_process
 from etude.errors import DataError
+from etude.records import record
 
 #: Keeps the draws of an order apart from those of samples and of collating.
 _ORDER, _SAMPLER = -1, -2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True)  # made for every batch: the faster to make
 class Task:
     """One batch to make. ``indices`` is a tensor, or a list if a user-defined sampler yields other things."""
 
@@ -44,7 +45,7 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
 
-@dataclass(frozen=True)
+@record
 class Shuffled:
     """Batches of a dataset that knows its length, in its own order or in one drawn from (seed, epoch)."""
 
@@ -69,7 +70,7 @@ class Shuffled:
             yield Task(epoch, number, order[number * size : (number + 1) * size])
 
 
-@dataclass(frozen=True)
+@record
 class Shared:
     """One rank's share of every batch of ``whole``: batches and their order do not depend on the number of ranks.
 
@@ -100,7 +101,7 @@ def share_of(batch: Any, shard: tuple[int, int]) -> tuple[Any, float]:
     return (mine, len(mine) * world / size) if len(mine) else (batch[:1], 0.0)
 
 
-@dataclass(frozen=True)
+@record
 class Sampled:
     """Batches in the order of a user-defined sampler; what it draws depends on (seed, epoch), too."""
 
@@ -123,7 +124,7 @@ class Sampled:
                 yield Task(epoch, number, batch)
 
 
-@dataclass(frozen=True)
+@record
 class SampledBatches:
     """Whole batches of indices, as a user-defined batch sampler yields them."""
 
@@ -139,7 +140,7 @@ class SampledBatches:
                 yield Task(epoch, number, list(batch))
 
 
-@dataclass(frozen=True)
+@record
 class Endless:
     """Tasks for a stream, which ends by itself."""
 

@@ -28,15 +28,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from etude.records import record
 
-@dataclass(frozen=True)
+
+@record
 class Snapshot:
     """The states of all generators of the process at one moment, as the generators give them."""
 

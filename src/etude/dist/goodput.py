@@ -8,10 +8,11 @@ loses the least.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from etude.records import record
 
 
-@dataclass(frozen=True)
+@record
 class Outlook:
     """Save every ``interval`` seconds of training; the share ``goodput`` of the time is useful training."""
 

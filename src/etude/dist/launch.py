@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -31,6 +30,7 @@ from etude.dist import heartbeat, reports
 from etude.dist.reports import Beat, Note
 from etude.dist.world import interface_of, is_here, towards
 from etude.errors import PeerError, printable
+from etude.records import record
 
 #: Loaded once, before any worker is made.
 _PRELOAD = ["torch", "torch.distributed", "torch._dynamo", "etude.build", "etude.api", "etude.session", "etude.cli"]
@@ -39,7 +39,7 @@ ORDERLY = (0, 75, 130, 143)
 _PASSED_ON = ("SIGTERM", "SIGINT", "SIGUSR1")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Launch:
     """The number of processes, their rendezvous, and how often a lost job is restarted."""
 
@@ -52,7 +52,7 @@ class Launch:
     grace: float = 30.0
 
 
-@dataclass(frozen=True)
+@record
 class End:
     """The outcome of an attempt: its exit code, its message, and whether a restart may help."""
 

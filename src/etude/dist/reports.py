@@ -24,13 +24,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from etude.dist.world import World
 from etude.errors import printable
+from etude.records import record
 
 FOLDER, LAUNCHER, ATTEMPT, PATIENCE = "ETUDE_REPORTS", "ETUDE_LAUNCHER", "ETUDE_ATTEMPT", "ETUDE_HANG_TIMEOUT"
 #: What a rank does that has not begun to train.
@@ -42,7 +43,7 @@ steps: Callable[[], int] = lambda: 0  # noqa: E731
 _shared: Path | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Note:
     """How a rank ended."""
 
@@ -54,7 +55,7 @@ class Note:
     host: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Beat:
     """The progress of a rank. ``still`` is the time without progress, ``waiting`` is whether it only waits for other
     ranks.

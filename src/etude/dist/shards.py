@@ -7,18 +7,19 @@ in another number of processes, or under another strategy, from the same files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from etude.records import record
+
 #: Parameter in shards → FSDP's own record of it.
 _records: Any = WeakIdKeyDictionary()
 
 
-@dataclass(frozen=True)
+@record
 class Piece:
     """The part of a sharded tensor that this rank holds: as large as ``local``, its first element at ``offset``."""
 

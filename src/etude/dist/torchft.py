@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from etude.errors import ConfigError, PeerError
+from etude.records import record
 
 if TYPE_CHECKING:
     from etude.core.run import Run
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LIGHTHOUSE, REPLICA, COUNT = "TORCHFT_LIGHTHOUSE", "REPLICA_GROUP_ID", "NUM_REPLICA_GROUPS"
 
 
-@dataclass(frozen=True)
+@record
 class Place:
     """The number of this replica, how many there are, and where they meet."""
 

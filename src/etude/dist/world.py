@@ -12,9 +12,9 @@ import re
 import socket
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from etude.errors import UserError, printable
+from etude.records import record
 
 #: What torchrun and SLURM call the same four numbers.
 _TORCHRUN = {"rank": "RANK", "size": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_size": "LOCAL_WORLD_SIZE"}
@@ -26,7 +26,7 @@ _PORTS = (20_000, 20_000)
 _SIOCGIFADDR = 0x8915
 
 
-@dataclass(frozen=True)
+@record
 class World:
     """Rank and world size. A single process unless a launcher says otherwise."""
 

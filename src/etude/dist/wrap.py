@@ -4,7 +4,6 @@ how."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,12 +13,13 @@ from etude.dist import shards
 from etude.dist.world import World
 from etude.errors import ConfigError, suggest
 from etude.plan import Parallel
+from etude.records import record
 
 _CARRIER = "_etude_carrier"
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-@dataclass(frozen=True)
+@record
 class Wrapped:
     """``called`` computes losses for training; ``model`` is the module itself, whose names are those of checkpoints."""
 

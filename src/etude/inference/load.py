@@ -30,13 +30,14 @@ from etude.data.loader import Loader, is_stream
 from etude.errors import ConfigError, DataError, NoCheckpoint, UserError, nearest, printable, suggest
 from etude.losses.outputs import SCORE_KEYS
 from etude.plan import Plan, Spec
+from etude.records import record
 
 #: Datasets whose columns or classes are those of the training data.
 _SHARING = ("Csv", "Jsonl", "Parquet", "ImageFolder")
 FORMATS = (".csv", ".npz", ".jsonl")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Origin:
     """Where a loaded model comes from: ``model.etude``."""
 
@@ -177,7 +178,7 @@ def _transform(plan: Plan) -> Any:
 # -- predict -----------------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Predictions:
     """What a model answers to every sample: ``names`` (or numbers) of the samples and ``outputs`` by name."""
 

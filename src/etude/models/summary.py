@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from etude.records import record
 
-@dataclass(frozen=True)
+
+@record
 class Layer:
     """One module: its name in the model, its class, the shape it gave, its own parameters, bytes of what it gave."""
 
@@ -23,7 +24,7 @@ class Layer:
     bytes: int
 
 
-@dataclass(frozen=True)
+@record
 class Summary:
     """A table of layers; prints as text, and as HTML in a notebook."""
 

@@ -8,7 +8,6 @@ that matches nothing, or only parameters of earlier rules, is a mistake.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
@@ -17,11 +16,12 @@ from torch import nn
 
 from etude.errors import ConfigError, nearest
 from etude.plan import Group
+from etude.records import record
 
 _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm, nn.RMSNorm)
 
 
-@dataclass(frozen=True)
+@record
 class Named:
     """A parameter with its full name, the module that holds it, and its place from input to output."""
 

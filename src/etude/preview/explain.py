@@ -7,9 +7,9 @@ The counters are simulated, nothing else; what a run does later has to agree, ev
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from etude.plan import Plan
+from etude.records import record
 from etude.schedules.phases import Timeline, resolve
 from etude.units import Amount
 
@@ -17,7 +17,7 @@ STEP_POINTS = ("before_step", "after_forward", "before_update", "after_step")
 EPOCH_POINTS = ("before_epoch", "after_epoch")
 
 
-@dataclass(frozen=True)
+@record
 class Actor:
     """A hook as the story needs it. ``acting`` ones do one thing when due, and once more at the end."""
 
@@ -29,7 +29,7 @@ class Actor:
     at_end: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class GroupFact:
     """A parameter group before the first step."""
 
@@ -40,7 +40,7 @@ class GroupFact:
     values: dict[str, float]
 
 
-@dataclass(frozen=True)
+@record
 class Facts:
     """What a plan cannot know by itself: lengths of the data, groups of the model, sizes."""
 
@@ -53,7 +53,7 @@ class Facts:
     checkpoint_bytes: int = 0
 
 
-@dataclass(frozen=True)
+@record
 class Act:
     """``who`` acts at ``point``; ``step`` and ``epoch`` are the counters that it sees."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from etude.errors import printable
+from etude.records import record
 from etude.report.code import code_differences, has_code
 from etude.report.records import CLOCK, Curve, Records
 from etude.report.status import read_json
@@ -17,7 +17,7 @@ KINDS = ("plan", "code", "data", "environment", "metric")
 _ABSENT = "not recorded"
 
 
-@dataclass(frozen=True)
+@record
 class Difference:
     """One thing that differs: ``kind`` is one of :data:`KINDS`."""
 
@@ -32,7 +32,7 @@ class Difference:
         return f"{self.key}: {_short(self.a)} → {_short(self.b)}"
 
 
-@dataclass(frozen=True)
+@record
 class Comparison:
     """What differs, what no run has recorded, and whether records were too large to be read whole."""
 

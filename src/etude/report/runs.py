@@ -8,13 +8,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from etude.errors import UserError, printable
 from etude.metrics.direction import improves, is_scored, lower_is_better
+from etude.records import record
 from etude.report.lines import number
 from etude.report.records import CLOCK, Records, record_files
 from etude.report.status import FINISHED, RUNNING, read_json, state_of
@@ -28,7 +29,7 @@ _DEEPEST = 6
 _DEFAULT = "runs"
 
 
-@dataclass(frozen=True)
+@record
 class RunInfo:
     """One run in a line."""
 

@@ -12,19 +12,19 @@ from __future__ import annotations
 import inspect
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from keyword import iskeyword
 from typing import Any
 
 from etude.errors import ConfigError, Finding
 from etude.plan import Phase, Schedule, Spec
+from etude.records import record
 from etude.registry import SCHEDULES
 from etude.schedules.curves import Factor, Plateau, Window, by_share
 from etude.units import parse
 
 
-@dataclass(frozen=True)
+@record
 class Piece:
     """A phase in steps: from ``begin`` to ``end`` (None: as long as the run), and the factor by the step within it."""
 

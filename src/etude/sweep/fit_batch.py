@@ -11,16 +11,16 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from etude.errors import ConfigError, UserCodeError, UserError
+from etude.records import record
 
 #: What a loader says about a batch that is larger than its data.
 _FEW = re.compile(r"has (\d+) samples, fewer than one batch")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-@dataclass(frozen=True)
+@record
 class Try:
     """One batch size: whether it fits, and the most memory that the process had."""
 

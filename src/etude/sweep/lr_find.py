@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from etude.build import build
 from etude.core.hook import Hook
@@ -12,6 +12,7 @@ from etude.core.loop import fit
 from etude.core.run import Run
 from etude.errors import ConfigError, Diverged
 from etude.plan import Plan
+from etude.records import record
 
 #: Weight of the past in the smoothed loss.
 _SMOOTHING = 0.9
@@ -19,7 +20,7 @@ _SMOOTHING = 0.9
 _TOO_HIGH = 4.0
 
 
-@dataclass(frozen=True)
+@record
 class LrCurve:
     """The smoothed loss at each learning rate, and the rate to use."""
 

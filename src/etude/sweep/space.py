@@ -13,17 +13,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from etude.config.from_yaml import parse_value
 from etude.errors import ConfigError
+from etude.records import record
 
 _RANGE = re.compile(r"(?P<low>[-+.\w]+?)\.\.(?P<high>[-+.\w]+?)(?::(?P<scale>\w+))?")
 _BRACKETS = {"[": "]", "{": "}", "(": ")"}
 
 
-@dataclass(frozen=True)
+@record
 class Choices:
     """One of several values, each as the override's text."""
 
@@ -34,7 +34,7 @@ class Choices:
         return f"{self.key}={','.join(self.values)}"
 
 
-@dataclass(frozen=True)
+@record
 class Range:
     """A number from ``low`` to ``high``, both included; ``whole`` numbers where both ends are written as such."""
 
@@ -52,7 +52,7 @@ class Range:
         return f"{self.key}={self.ends[0]}..{self.ends[1]}{':log' if self.log else ''}"
 
 
-@dataclass(frozen=True)
+@record
 class Space:
     """What a sweep draws, and the overrides that stay the same."""
 

@@ -13,12 +13,13 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from etude.checkpoint.storage.lock import Lock
 from etude.errors import ConfigError, MissingExtra, UserCodeError
+from etude.records import record
 from etude.sweep.space import Choices, Range, Space, draw, written
 from etude.sweep.trials import TrialProcess
 from etude.units import counted
@@ -29,7 +30,7 @@ SETTINGS, RESULTS = "sweep.json", "results.json"
 _HOPELESS = 3
 
 
-@dataclass(frozen=True)
+@record
 class Settings:
     """What a sweep was asked for. A sweep that goes on must be asked for the same, but for more trials."""
 
@@ -42,7 +43,7 @@ class Settings:
     seed: int
 
 
-@dataclass(frozen=True)
+@record
 class Result:
     """One trial as the table shows it."""
 

@@ -18,7 +18,7 @@ import re
 import time
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from etude.checkpoint.formats import foreign, sharded
 from etude.checkpoint.formats.last_checkpoint import steps_in
 from etude.checkpoint.storage.places import Disk, LocalDisk, locate
 from etude.errors import NoCheckpoint, ResumeError, printable
+from etude.records import record
 
 SUFFIXES = (".pth", ".pt", ".ckpt", ".bin", ".safetensors")
 #: Names that only lead to one of the others.
@@ -38,7 +39,7 @@ _OLDER_RUN = re.compile(r"\d{6}-\d{6}|latest")
 _LONGEST_POINTER = 4096
 
 
-@dataclass(frozen=True)
+@record
 class Found:
     """One checkpoint in a folder of another system; ``pointers`` are the names that point to it."""
 

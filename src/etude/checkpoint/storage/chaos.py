@@ -19,10 +19,10 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from etude.errors import ConfigError, suggest
+from etude.records import record
 
 FAULTS = {
     "kill": ("step", "save"), "kill-saved": ("step",), "sigterm": ("step",), "sigint": ("step",), "usr1": ("step",),
@@ -34,7 +34,7 @@ _PATTERN = re.compile(r"\s*([a-z0-9-]+)@([a-z]+)=(\d+)(?::rank=(\d+))?\s*")
 _OWN_RANK = re.compile(r",\s*rank=")
 
 
-@dataclass(frozen=True)
+@record
 class Fault:
     """One planned fault: ``kill`` at ``step`` 37."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,12 +11,13 @@ from etude.checkpoint.formats import safetensors
 from etude.checkpoint.tools.content import Content
 from etude.errors import printable
 from etude.events.jsonl import TIMING_OFFSET
+from etude.records import record
 
 #: A longer list of plain numbers (a generator's state) is one value to look at, not so many.
 _LONG = 16
 
 
-@dataclass(frozen=True)
+@record
 class Difference:
     """One path at which two checkpoints differ."""
 
@@ -26,7 +26,7 @@ class Difference:
     right: str
 
 
-@dataclass(frozen=True)
+@record
 class Comparison:
     """The differences among common parts, and the names of the parts that only one side has."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from etude.checkpoint import warm_start
 from etude.checkpoint.find import find, is_native
 from etude.checkpoint.formats import folders
 from etude.checkpoint.formats.last_checkpoint import steps_in
+from etude.records import record
 
 NATIVE = "etude"
 #: Parts whose entries are independent facts, so that each is compared on its own, and how deep they lie.
@@ -20,7 +20,7 @@ _OPTIMIZERS = ("optimizer", "trainer._optimizer")
 _EPOCHS = (("counters", "epoch"), ("meta", "epoch"), ("trainer", "_epoch"), ("", "epoch"))
 
 
-@dataclass(frozen=True)
+@record
 class Content:
     """A checkpoint in memory. ``layout`` names the arrangement of ``state``."""
 

@@ -17,6 +17,7 @@ from etude.checkpoint.storage import disk
 from etude.checkpoint.storage.places import LocalDisk, local_path, locate
 from etude.checkpoint.store import Store
 from etude.errors import ResumeError, UserError, printable, suggest
+from etude.records import record
 
 #: Where notes about an mmcv checkpoint lie beside it.
 _NOTES = ".etude"
@@ -109,7 +110,7 @@ def _foreign_row(one: Found) -> tuple[str, ...]:
 # -- verify ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Checked:
     """One checkpoint that was read completely: what is wrong with it, and what could not be checked."""
 

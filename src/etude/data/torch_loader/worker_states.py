@@ -18,6 +18,8 @@ import torch
 from torch.utils.data._utils import fetch
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from etude.records import record
+
 #: Python's words and cached normal, numpy's keys, position, flag and cached normal, torch's state.
 State = tuple[bytes, float | None, bytes, int, int, float, bytes]
 Init = Callable[[int], None] | None
@@ -51,7 +53,7 @@ def from_tensors(saved: list[Any]) -> State:
     return tuple(items)  # type: ignore[return-value]
 
 
-@dataclass(frozen=True)
+@record
 class Turn:
     """Names the worker of a batch; ``state`` is set if that worker resumes, ``fresh`` if it starts again."""
 

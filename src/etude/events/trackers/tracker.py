@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ from etude.events.record import TIMING_PREFIXES, Record
 from etude.events.trackers.outbox import Outbox
 from etude.events.trackers.service import Service, as_array, as_picture
 from etude.events.trackers.system import System
+from etude.records import record
 
 IDS = "trackers.json"
 _ids_lock = threading.Lock()
 
 
-@dataclass(frozen=True)
+@record
 class Job:
     """What a tracker may know about a run: read from its folder, which holds no secrets."""
 
