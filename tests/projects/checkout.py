@@ -14,8 +14,8 @@ from tests.projects import tiny
 
 CONFIGS = Path(__file__).parent
 #: Configs of ``tests/projects/mmcls`` and of ``tests/projects/mmtrack`` that are recorded, by their names.
-NAMES = ("resnet", "folder", "vit", "swin", "precise")
-TRACKING = ("reid", "retinanet", "siamese")
+NAMES = ("resnet", "folder", "vit", "swin", "precise", "rsb")
+TRACKING = ("reid", "retinanet", "siamese", "yolox")
 
 
 #: Trains the config in ``sys.argv[1]`` by ``etude train``, by the script in ``sys.argv[2]`` on ``etude exec``, and by code of

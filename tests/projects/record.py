@@ -55,7 +55,7 @@ def record(name: str) -> dict[str, Any]:
             folders = fetched(["mmtrack-0.14.0", "mmdet-2.28.2", *REST, *ENGINE])
             lay_out_tracking(root, *folders[:2])
             (root / "original.py").write_text(ORIGINAL)
-            tools = "det_tools" if name == "retinanet" else "tools"
+            tools = "det_tools" if name in ("retinanet", "yolox") else "tools"
             # Evaluations need compiled ops, and take no part in training. MMDetection 2.28 wants a device, which the
             # script of MMTracking does not set.
             options = ["--no-validate", "--cfg-options", "device=cpu"]

@@ -86,6 +86,13 @@ def test_etude_train_exec_and_a_script_of_ones_own_give_the_bits_of_the_original
 
 
 @pytest.mark.pins(*PINS)
+def test_lamb_and_mixed_pictures_give_the_bits_of_the_original(checkout: Projects):
+    done = checkout.etude("train", "rsb.py", *OPTIONS)
+    assert done.returncode == 0, done.stderr
+    assert_as_recorded("rsb", checkout.cwd / "out")
+
+
+@pytest.mark.pins(*PINS)
 def test_workers_go_on_behind_a_hook_that_goes_over_the_training_data(checkout: Projects):
     done = checkout.etude("train", "precise.py", *OPTIONS)
     assert done.returncode == 0, done.stderr

@@ -55,6 +55,12 @@ def test_a_detector_ends_in_the_bits_of_the_original_and_is_measured(checkout: P
     assert found["bbox_mAP"] == measured["bbox_mAP"] and "bbox_mAP_50" in found
 
 
+def test_a_detector_whose_hooks_change_data_and_losses_ends_in_the_bits_of_the_original(checkout: Projects):
+    done = checkout.etude("train", "yolox.py", "--no-validate", *OPTIONS)
+    assert done.returncode == 0, done.stderr
+    assert_as_recorded("yolox", checkout.cwd / "out")
+
+
 def test_a_video_detector_trains_by_the_script_of_the_project(checkout: Projects):
     done = checkout.etude("exec", "tools/train.py", "selsa.py", *OPTIONS)
     assert done.returncode == 0, done.stderr
