@@ -388,4 +388,4 @@ def test_where_the_time_goes_is_told_while_a_run_goes_on(command, workdir, make_
     trained(command, "-q", "--folder", "r", "+imports=[keeps.py]", "+hooks=[keeps.KeepsStatus]")
     status = json.loads(Path("seen.json").read_text())
     make_run("goes", [ROW], status={**status, "pid": os.getpid()})
-    assert status["state"] == "running" and re.search(r"\ntime\n  start +\S+ s", command("show", "goes").out)
+    assert status["state"] == "running" and re.search(r"\ntime\n(  .+\n)*  start +\S+ s", command("show", "goes").out)
