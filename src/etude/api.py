@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from etude import dialects, registry
 from etude.config.tree import Tree
+from etude.dialects.config_lines import point_out
 from etude.dist import reports
 from etude.dist.world import World
 from etude.errors import ConfigError, Finding, UserError, place_of, printable, suggest
@@ -187,6 +188,7 @@ def explained(plan: Plan) -> Iterator[None]:
         yield
     except BaseException as error:
         mistake = dialects.of(plan).explain(error, plan)
+        point_out(mistake or error, plan)
         if mistake is None:
             raise
         raise mistake from error

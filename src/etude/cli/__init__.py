@@ -219,6 +219,17 @@ def _exit_code_of(error: Exception | KeyboardInterrupt) -> int:
 
 
 def _report_any(error: Exception) -> int:
+    """Report an exception, and the line of the config that it is about; return its exit code."""
+    from etude.dialects.config_lines import line_about
+
+    code = _report_kind(error)
+    line = getattr(error, "etude_line", "") or line_about(str(error))
+    if line:
+        print(f"etude: {printable(line)}", file=sys.stderr)
+    return code
+
+
+def _report_kind(error: Exception) -> int:
     """Report an exception as a mistake in the config, in user code, in the data or in Étude; return its exit code."""
     if type(error) is UserCodeError and hasattr(error, "etude_where"):
         return _report(UserCodeError(f"{error.etude_where}: {error}"), cause=error.__cause__)

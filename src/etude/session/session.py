@@ -20,6 +20,7 @@ from etude.config.dump import public_override
 from etude.config.tree import Tree
 from etude.core.loop import train
 from etude.core.run import Run
+from etude.dialects.config_lines import point_out
 from etude.dist import group, reports
 from etude.dist.heartbeat import Heartbeat
 from etude.errors import EtudeError, ResumeError, SaveError, Stopped, UserError
@@ -136,6 +137,8 @@ class Session:
             self._close(None)
             return True
         mistake = self._explained(error)
+        if error is not None:
+            point_out(mistake or error, self.run.plan)
         if mistake is None:
             self._close(error)
             return False
