@@ -88,6 +88,14 @@ def test_a_transform_that_gives_nothing_is_told_with_its_place() -> None:
     assert re.search(rf"its transform nothing \(.*{place(mistaken.nothing)}\)", str(caught.value.etude_reported))
 
 
+def test_data_that_are_not_there_are_no_fault_of_the_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nowhere = 'type="mmengine.dataset.BaseDataset", ann_file="nowhere/train.json"'
+    assert trained(tmp_path, PROJECT.replace('type="RegisteredNumbers"', nowhere)) == 5
+    told = capsys.readouterr().err
+    assert "etude: error: dataset mmengine.dataset.BaseDataset: " in told and "nowhere/train.json" in told
+    assert f"relative paths start at {Path.cwd()}" in told
+
+
 def test_a_module_that_is_no_python_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "broken_parts_of_told.py").write_text("import os\nimport json os\n")
     text = PROJECT.replace(

@@ -7,6 +7,7 @@ put on them as ``etude_reported``. All of this happens only once something has b
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -77,6 +78,14 @@ def of_pipeline(error: Exception, dataset: Any, idx: int) -> None:
         where = f"{getattr(owner, '__name__', owner)} ({origin_of(owner)})"
         text = f"{type(dataset).__name__} has no sample to give: its transform {where} returned None for each"
         error.etude_reported = DataError(text)  # type: ignore[attr-defined]
+
+
+def of_missing_data(error: FileNotFoundError, name: Any) -> None:
+    """Tell that what the dataset called ``name`` reads is not there: the data are at fault, not the code."""
+    name = getattr(name, "__name__", name)
+    reported = DataError(f"dataset {name}: {printable(str(error))}; relative paths start at {os.getcwd()}")
+    reported.__cause__ = error
+    error.etude_reported = reported  # type: ignore[attr-defined]
 
 
 def of_metrics(error: BaseException, metric: Any, computed: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
+from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.data.collate import worker_init_fn
 from etude.dialects.mmengine.live.dist.utils import get_rank, get_world_size
 from etude.dialects.openmm.config.dict_v2 import ConfigDict
@@ -63,9 +64,14 @@ def build_dataloader(
 def _dataset(options: dict[str, Any]) -> Any:
     dataset = options.pop("dataset")
     if isinstance(dataset, dict):
-        dataset = DATASETS.build(dataset)
-        if hasattr(dataset, "full_init"):
-            dataset.full_init()
+        name = dataset.get("type")
+        try:
+            dataset = DATASETS.build(dataset)
+            if hasattr(dataset, "full_init"):
+                dataset.full_init()
+        except FileNotFoundError as error:
+            user_errors.of_missing_data(error, name)
+            raise
     batches = options.pop("num_batch_per_epoch", None)
     if batches is not None:
         return _SlicedDataset(dataset, batches * _batch_size(options) * get_world_size())
