@@ -108,6 +108,14 @@ class TestBothFlavours:
         assert (again._cfg_dict, again.filename, again.text) == ({"a": {"b": 1}}, "f.py", "text")
         assert type(again.a) is dialect.ConfigDict
 
+    def test_a_script_may_set_what_lies_behind_the_keys(self, dialect: Any) -> None:
+        """As ``copy_config`` does in the ``kfold-cross-valid.py`` of MMClassification and MMPretrain."""
+        old, new = dialect.Config({"a": {"b": 1}}), dialect.Config()
+        super(dialect.Config, new).__setattr__("_cfg_dict", copy.deepcopy(old._cfg_dict))
+        new.a.b = 2
+        new._text = "a key"
+        assert (new["a"]["b"], old.a.b, new["_text"], new._filename) == (2, 1, "a key", None)
+
     def test_repr_tells_the_path(self, dialect: Any) -> None:
         assert repr(dialect.Config({"a": 1})) == "Config (path: None): {'a': 1}"
 

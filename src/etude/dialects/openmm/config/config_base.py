@@ -165,9 +165,6 @@ class ConfigBase:
     def __getitem__(self, name: Any) -> Any:
         return self._cfg_dict[name]
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._cfg_dict, name, value)
-
     def __setitem__(self, name: Any, value: Any) -> None:
         self._cfg_dict[name] = value
 

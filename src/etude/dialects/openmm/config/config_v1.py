@@ -35,6 +35,10 @@ class Config(ConfigBase):
             import_custom(source.values, str(source.places.get(("custom_imports",), filename)))
         return cls(source.values, cfg_text=source.text, filename=os.fspath(filename))
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a key. Scripts of projects set the slots by ``super(Config, cfg).__setattr__``, so no base does this."""
+        setattr(self._cfg_dict, name, value)
+
     def __copy__(self) -> Self:
         """Return a second ``Config`` of the same values, as mmcv makes it: what one changes the other sees."""
         other = self.__class__.__new__(self.__class__)

@@ -60,6 +60,10 @@ class Config(ConfigBase):
         self._set("_format_python_code", format_python_code)
         self._set("_imported", {})
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a key. Scripts of projects set the slots by ``super(Config, cfg).__setattr__``, so no base does this."""
+        setattr(self._cfg_dict, name, value)
+
     @classmethod
     def fromfile(
         cls,
