@@ -246,6 +246,18 @@ net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU())
 print(get_model_complexity_info(net, (3, 8, 8))["flops"], FlopAnalyzer.__module__, BaseInferencer.__module__)
 print(isinstance(get_config("mmpretrain::resnet/resnet18_8xb16_cifar10.py"), Config), Runner.__module__)
 print(OPTIM_WRAPPERS.get("DeepSpeedOptimWrapper").__module__)
+from mmengine.model import BaseModel, BaseTTAModel
+from mmengine.runner import load_state_dict
+class Net(BaseModel):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+    def forward(self): ...
+class Merged(BaseTTAModel):
+    def merge_preds(self): ...
+merged = Merged(Net())
+load_state_dict(merged, {"layer.weight": torch.full((1, 1), 7.0), "layer.bias": torch.zeros(1)}, strict=True)
+print(merged.module.layer.weight.item())
 """
 
 
@@ -257,6 +269,7 @@ def test_what_is_no_part_of_training_comes_from_the_installed_mmengine(tmp_path:
         "3888 mmengine.analysis.complexity_analysis mmengine.infer.infer",
         "True etude.dialects.mmengine.live.runner.runner",
         "mmengine._strategy.deepspeed",
+        "7.0",  # a checkpoint of a model is loaded into the one that merges what it predicts
     ]
 
 
