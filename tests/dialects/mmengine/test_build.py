@@ -193,7 +193,7 @@ def test_a_missing_file_is_answered_with_what_is_there_and_a_finished_run_says_s
     assert "nothing is left to train: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("flag", ["--no-validate", "--deterministic", "--eval-only", "--auto-resume"])
+@pytest.mark.parametrize("flag", ["--diff-seed", "--deterministic", "--eval-only", "--auto-resume"])
 def test_a_flag_of_another_system_is_refused(config: Path, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", str(config), flag]) == 2
     assert f"{flag} does nothing in a mmengine config" in capsys.readouterr().err

@@ -62,6 +62,10 @@ def test_a_metric_that_gives_no_dict_is_told_with_its_place(tmp_path: Path, caps
     )
 
 
+def test_without_validation_what_only_it_would_use_is_not_made(tmp_path: Path) -> None:
+    assert trained(tmp_path, PROJECT + VALIDATION, "--no-validate") == 0
+
+
 def test_a_hook_that_takes_less_than_it_is_given_is_told_the_right_signature(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

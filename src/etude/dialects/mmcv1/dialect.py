@@ -35,7 +35,7 @@ class Mmcv1(Hosted):
         Flag("--resume-from", "resume from this checkpoint", {"metavar": "FILE"}, instead="--resume FILE does"),
         Flag("--auto-resume", "resume from the newest checkpoint", {"action": "store_true"}, instead="--resume does"),
         flags.LOAD_FROM,
-        Flag("--no-validate", "do not evaluate while training", {"action": "store_true"}),
+        flags.NO_VALIDATE,
         Flag("--deterministic", "deterministic kernels of cuDNN", {"action": "store_true"}),
         Flag("--diff-seed", "seed + rank on every rank", {"action": "store_true"}),
         *flags.SHARED,

@@ -33,6 +33,7 @@ class MMEngine(Hosted):
     idle_flags = ("allow_change",)
     flags = (
         flags.LOAD_FROM,
+        flags.NO_VALIDATE,
         Flag("--amp", "mixed precision", {"action": "store_true"}),
         Flag("--auto-scale-lr", "scale the rate by the batch size", {"action": "store_true"}),
         *flags.SHARED,

@@ -7,6 +7,7 @@ import argparse
 from etude.dialects.base import Flag
 
 LOAD_FROM = Flag("--load-from", "start from these weights", {"metavar": "FILE"})
+NO_VALIDATE = Flag("--no-validate", "do not evaluate while training", {"action": "store_true"})
 SHARED = (
     Flag(
         "--cfg-options", "the same as key=value", {"nargs": "+", "default": [], "metavar": "k=v"},

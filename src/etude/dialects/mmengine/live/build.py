@@ -111,7 +111,7 @@ class _Nowhere(TextIOBase):
 
 
 def apply_options(cfg: Any, options: Options, file: str | None) -> None:
-    """``--work-dir --resume --amp --auto-scale-lr --launcher --seed --load-from``, as the train scripts read them."""
+    """Apply ``--work-dir``, ``--resume``, ``--amp``, ``--no-validate`` and so on, as the train scripts read them."""
     extras = options.extras
     if options.folder is not None:
         cfg.work_dir = str(options.folder)
@@ -137,6 +137,8 @@ def apply_options(cfg: Any, options: Options, file: str | None) -> None:
         _turn_on_amp(cfg)
     if extras.get("auto_scale_lr"):
         _turn_on_scaling(cfg)
+    if extras.get("no_validate"):
+        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
 
 
 def _turn_on_amp(cfg: Any) -> None:
