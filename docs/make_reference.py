@@ -131,7 +131,7 @@ def _parameter(parameter: inspect.Parameter) -> str:
         text += f": {_type(parameter.annotation)}"
     if parameter.default is not parameter.empty:
         shown = repr(parameter.default)
-        text += f" = {shown if not shown.startswith(('<', 'functools')) else '…'}"
+        text += f" = {shown if not shown.startswith(('<', 'functools', 'Ellipsis')) else '…'}"
     return text
 
 

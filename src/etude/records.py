@@ -42,7 +42,9 @@ def record_of(cls: Any, *, kw_only: bool) -> Any:
     cls._positional = tuple(name for name, one in fields.items() if not one.kw_only)
     cls._defaults = {name: one.default for name, one in fields.items() if one.default is not MISSING}
     cls._factories = {name: one.default_factory for name, one in fields.items() if one.default_factory is not MISSING}
-    cls.__signature__ = Signature([_parameter(one) for one in sorted(fields.values(), key=lambda one: one.kw_only)])
+    cls.__signature__ = Signature(
+        [_parameter(one) for one in sorted(fields.values(), key=lambda one: one.kw_only)], return_annotation=None
+    )
     for name in _METHODS:
         if name not in vars(cls):
             setattr(cls, name, vars(_Shared)[name])
