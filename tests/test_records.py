@@ -88,8 +88,8 @@ def test_the_same_calls_are_taken_and_refused_as_by_a_dataclass(args, given):
 
 
 def test_the_signature_is_that_of_the_fields():
-    assert str(inspect.signature(Point)) == "(x: 'int', y: 'int' = 0, tags: 'tuple[str, ...]' = Ellipsis)"
-    assert str(inspect.signature(Sheet)) == "(*, size: 'int', names: 'dict[str, int]' = Ellipsis)"
+    assert str(inspect.signature(Point)) == "(x: 'int', y: 'int' = 0, tags: 'tuple[str, ...]' = Ellipsis) -> None"
+    assert str(inspect.signature(Sheet)) == "(*, size: 'int', names: 'dict[str, int]' = Ellipsis) -> None"
 
 
 def test_it_stays_as_it_was_made():

@@ -86,7 +86,7 @@ def test_the_project_checked_out_in_the_current_folder_wins_over_an_installed_on
     ownership.enter_checkout()
     assert ownership.original("mmcls") == str(tmp_path / "site" / "mmcls") and str(tmp_path) not in sys.path
     write(tmp_path, files)
-    (tmp_path / "c.json").write_text('{"model": {"type": "ImageClassifier"}, "optimizer_config": {}}')
+    (tmp_path / "c.json").write_text('{"model": {"type": "ImageClassifier"}, "data": {"samples_per_gpu": 2}}')
     dialects.read("c.json", options={"no_python_config": True})
     assert ownership.original("mmcls") == str(tmp_path / "site" / "mmcls")
     dialects.read("c.json")

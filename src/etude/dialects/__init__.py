@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from etude.config.files import read_text
 from etude.config.tree import Tree
-from etude.dialects import ownership
 from etude.dialects.base import Dialect
 from etude.errors import UserError, suggest
 from etude.plan import Plan
@@ -77,16 +76,15 @@ def read(
     path: str, overrides: Sequence[str] = (), *, dialect: str = "", options: Mapping[str, Any] | None = None
 ) -> tuple[Dialect, Tree]:
     """Return the dialect of ``path`` and what the file says, with overrides applied."""
-    options = options or {}
-    if not options.get("no_python_config"):  # which forbids code of the current folder
-        ownership.enter_checkout()
     found = detect(path, dialect)
-    return found, found.read(path, overrides, options=options)
+    return found, found.read(path, overrides, options=options or {})
 
 
 def listed(name: str) -> Dialect:
     """Return the dialect of that name, with the project that is checked out in the current folder to be listed."""
-    ownership.enter_checkout()
+    from etude.dialects.ownership import enter_checkout
+
+    enter_checkout()
     return find(name)
 
 

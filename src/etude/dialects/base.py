@@ -201,6 +201,10 @@ class Hosted(Dialect, Protocol):
         """Return the module that reads configs."""
 
     def read(self, path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]) -> Tree:
+        from etude.dialects.ownership import enter_checkout
+
+        if not options.get("no_python_config"):  # which forbids code of the current folder
+            enter_checkout()
         return self.lowering().read(path, overrides, options=options)
 
     def lower(self, tree: Tree) -> Plan:
