@@ -6,13 +6,18 @@ Times of one update on this machine, and their ratios to torch's fused SGD or Ad
 a loop over parameters, in one thread. Only the ratios say something about another machine.
 
 "Passes alone" is what torch takes for the passes over memory that the formula needs, a call each for all tensors, without
-the arithmetic between them: no way of calling torch's kernels is faster.
+the arithmetic between them: no way of calling torch's kernels is faster. "In C" is the same update in loops of C
+(bench/optim.c), where there is a compiler: what kernels of our own could gain.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +104,30 @@ def lamb_passes(adamw: Callable[[], object], params: list[Tensor], grads: list[T
     torch._foreach_add_(room, params)
 
 
+def compiled() -> ctypes.CDLL | None:
+    """Compile bench/optim.c; None without a compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        target = f"{folder}/optim.so"
+        options = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC"]
+        subprocess.run([compiler, *options, Path(__file__).with_suffix(".c"), "-o", target], check=True)
+        return ctypes.CDLL(target)
+
+
+def in_c(function: Callable[..., object], *lists: list[Tensor], room: Tensor | None = None) -> Callable[[], object]:
+    """Return a call of a C function. It gets the addresses of all tensors anew, as an optimizer would."""
+
+    def call() -> object:
+        addresses = [(ctypes.c_void_p * len(one))(*[tensor.data_ptr() for tensor in one]) for one in lists]
+        sizes = (ctypes.c_long * len(lists[0]))(*[tensor.numel() for tensor in lists[0]])
+        rest = () if room is None else (ctypes.c_void_p(room.data_ptr()),)
+        return function(len(lists[0]), *addresses, sizes, *rest)
+
+    return call
+
+
 def milliseconds(calls: dict[str, Callable[[], object]], rounds: int = 7) -> dict[str, float]:
     """The best of some rounds each, taken in turn, so that a busy machine hits all alike."""
     best = dict.fromkeys(calls, float("inf"))
@@ -120,8 +149,15 @@ def report(title: str, shapes: list[Shape]) -> list[Ratio]:
     average = Average(plain)
     sgd = torch.optim.SGD(params, 0.1, momentum=0.9, weight_decay=1e-4, fused=True).step
     adamw = torch.optim.AdamW(params, 1e-3, fused=True).step
+    library = compiled()
+    c_calls: dict[str, Callable[[], object]] = {} if library is None else {
+        "LARS, in C": in_c(library.lars, plain, grads, zeros[0]),
+        "LAMB, in C": in_c(library.lamb, plain, grads, zeros[1], zeros[2], room=torch.empty(1 << 18)),
+        "EMA, in C": in_c(library.ema, zeros[3], plain),
+    }  # fmt: skip
     times = milliseconds(
-        {
+        c_calls
+        | {
             "SGD, fused": sgd,
             "LARS": LARS(params, 0.1, momentum=0.9, weight_decay=1e-4).step,
             "LARS, loop": lambda: lars_loop(plain, zeros[0]),
@@ -140,7 +176,9 @@ def report(title: str, shapes: list[Shape]) -> list[Ratio]:
         print(f"  {name:<14}{value:9.2f} ms")
     found = []
     for name, base, goal in (("LARS", "SGD, fused", 1.8), ("LAMB", "AdamW, fused", 1.6), ("EMA", "EMA, loop", 0.5)):
-        note = f"passes alone {times[f'{name}, passes'] / times[base]:.2f}, {times[name] / times[f'{name}, loop']:.2f} of a loop"
+        ways = {"passes alone": times[f"{name}, passes"], "in C": times.get(f"{name}, in C", 0.0)}
+        note = ", ".join(f"{way} {took / times[base]:.2f}" for way, took in ways.items() if took)
+        note += f", {times[name] / times[f'{name}, loop']:.2f} of a loop" if name != "EMA" else ""
         of = "a loop" if name == "EMA" else f"fused {base.removesuffix(', fused')}"
         found.append(Ratio(f"optim: {name} of {of}, {title}", times[name] / times[base], at_most=goal, note=note))
     return found
