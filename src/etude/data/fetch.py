@@ -128,11 +128,14 @@ class Fetcher:
         return self._by_list if offers(self.dataset, "__getitems__") else self._one_by_one
 
     def __call__(self, task: Task) -> Fetched:
-        if self._set_epoch is not None and task.epoch != self._epoch:
-            self._set_epoch(task.epoch)
+        if task.epoch != self._epoch:
             self._epoch = task.epoch
-        if self.fixed:
-            return self._guarded(task)
+            if self._set_epoch is not None:
+                self._set_epoch(task.epoch)
+        return self._guarded(task) if self.fixed else self._seeded_batch(task)
+
+    def _seeded_batch(self, task: Task) -> Fetched:
+        """Return the outcome of a task whose samples may draw random numbers."""
         watching = self._watched < _WATCHED
         fetched, moved = self._kept(task)
         while moved and not watching:

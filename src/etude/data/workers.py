@@ -17,7 +17,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -64,7 +63,7 @@ class Worker:
 
     def _send(self, task: Task) -> None:
         if isinstance(task.indices, Tensor):  # many small numbers: a list is sent sooner than shared memory
-            task = replace(task, indices=task.indices.tolist())
+            task = task._replace(indices=task.indices.tolist())
         with contextlib.suppress(OSError):  # a dead worker is noticed, and named, where its answer is awaited
             self._write(pickle.dumps((self._received.freed(), task)))
 
