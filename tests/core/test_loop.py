@@ -102,6 +102,20 @@ def test_a_loss_is_averaged_over_samples_and_not_over_batches():
     assert evaluate(run, batches, evaluation) == {"loss": 2.0}
 
 
+def test_several_losses_are_measured_one_by_one_and_in_sum():
+    run = make_run()
+    run.update.forward.losses = {
+        "near": lambda output, target: target.mean(),
+        "far": lambda output, target: target.max(),
+    }
+    batches = [{"input": torch.ones(2, 3), "target": torch.tensor([1.0, 3.0])}]
+    assert evaluate(run, batches, Evaluation(run.update.forward, {})) == {
+        "loss/near": 2.0,
+        "loss/far": 3.0,
+        "loss": 5.0,
+    }
+
+
 @pytest.mark.parametrize("accumulate", [1, 2, 3, 4])
 def test_accumulation_averages_over_the_group_and_the_last_group_over_what_it_has(accumulate):
     run = make_run(5, accumulate=accumulate)

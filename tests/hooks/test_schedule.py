@@ -9,7 +9,7 @@ from etude.core.hook import FunctionHook
 from etude.core.loop import fit
 from etude.errors import ConfigError
 from etude.hooks.evaluate import Evaluate
-from etude.hooks.schedule import Schedule
+from etude.hooks.schedule import Schedule, TorchSchedule
 from etude.plan import Phase, Spec
 from etude.plan import Schedule as SchedulePlan
 from etude.units import parse
@@ -124,3 +124,20 @@ def test_a_plateau_without_its_metric_is_told():
     evaluating.every = "1ep"
     with pytest.raises(ConfigError, match="no evaluation gives a metric 'acuracy'; did you mean 'accuracy'"):
         fit(small_run([Schedule([plan("lr", "Plateau", metric="acuracy")]), evaluating]))
+
+
+@pytest.mark.parametrize(("by", "scheduled"), [("step", 4), ("epoch", 2)])
+def test_a_torch_scheduler_is_stepped_by_updates_of_the_weights_or_by_epochs(by, scheduled):
+    run = small_run(accumulate=2)  # two epochs of four batches: four updates
+    scheduler = torch.optim.lr_scheduler.StepLR(run.optimizers[""], step_size=1)
+    run.hooks.add(TorchSchedule(scheduler, by))
+    fit(run)
+    assert scheduler.last_epoch == scheduled
+
+
+def test_a_torch_scheduler_is_stepped_at_the_end_of_an_epoch_that_ends_within_a_group():
+    run = small_run(accumulate=3, batches=4)
+    scheduler = torch.optim.lr_scheduler.StepLR(run.optimizers[""], step_size=1)
+    run.hooks.add(TorchSchedule(scheduler, "epoch"))
+    fit(run)
+    assert scheduler.last_epoch == 2
