@@ -14,7 +14,7 @@ from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at
 from etude.dialects.mmengine.live.hooks.logger_hook import LoggerHook
 from etude.dialects.mmengine.live.hooks.upkeep_hooks import ParamSchedulerHook, _schedulers
 from etude.dialects.mmengine.live.projects.hooks import SimSiamHook
-from etude.dialects.mmengine.live.runner.hooking import Acting, _after_iter, _before_iter, _plain
+from etude.dialects.mmengine.live.runner.hooking import Acting, _after_iter, _before_iter, _with_runner
 from etude.dialects.openmm.priority import get_priority
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Noted, Record
 
@@ -26,8 +26,8 @@ POINTS = {
     "after_val": "after_eval", "before_save_checkpoint": "before_save", "after_load_checkpoint": "after_load",
 }  # fmt: skip
 _TRAINING: dict[str, Callable[..., Call]] = {
-    "before_train_epoch": _plain, "before_train_iter": _before_iter, "after_train_iter": _after_iter,
-    "after_train_epoch": _plain,
+    "before_train_epoch": _with_runner, "before_train_iter": _before_iter, "after_train_iter": _after_iter,
+    "after_train_epoch": _with_runner,
 }  # fmt: skip
 _ROUND_VALIDATION = ("before_val", "before_val_epoch"), ("after_val_epoch", "after_val")
 _ROUND_BATCH = ("before_val_iter", "after_val_iter")

@@ -1,4 +1,4 @@
-"""Chooses the metrics that decide about the best checkpoint, and their rules."""
+"""Reads which metrics decide about the best checkpoint, and whether greater or less is better."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from etude.dialects.openmm.metric_rules import BETTER, GREATER_KEYS, LESS_KEYS, 
 
 
 class BestRules(Hook):
-    """Reads ``save_best``, ``rule``, ``greater_keys`` and ``less_keys``, and complains about them early."""
+    """Reads ``save_best``, ``rule``, ``greater_keys`` and ``less_keys``. Raises an error early if they are wrong."""
 
     rule_map = BETTER
     init_value_map = WORST
@@ -49,7 +49,7 @@ class BestRules(Hook):
         self._init_rule(rule, names)
 
     def _init_rule(self, rules: Any, key_indicators: str | list[str]) -> None:
-        """Settle names and rules; called again when ``auto`` has found its metric."""
+        """Set the names and rules. Called again once ``auto`` has found its metric."""
         names = [key_indicators] if isinstance(key_indicators, str) else key_indicators
         given = [rules] if rules is None or isinstance(rules, str) else list(rules)
         assert len(given) in (1, len(names)), (

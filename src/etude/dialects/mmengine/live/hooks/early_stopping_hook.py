@@ -14,10 +14,10 @@ from etude.dialects.openmm.metric_rules import BETTER, GREATER_KEYS, LESS_KEYS, 
 
 
 class EarlyStoppingHook(Hook):
-    """Looks at ``monitor`` after each validation.
+    """Stops training when the metric ``monitor`` no longer improves in validations.
 
-    A value that is not better than the best by ``min_delta`` counts as a failure; ``patience`` of them in a row stop
-    training, as do a value beyond ``stopping_threshold`` and, with ``check_finite``, one that is not finite. A missing
+    A value that is not better than the best by ``min_delta`` counts as a failure. ``patience`` of them in a row stop
+    training; so do a value beyond ``stopping_threshold`` and, with ``check_finite``, one that is not finite. A missing
     monitor is a warning, or with ``strict`` an error.
     """
 
@@ -58,7 +58,7 @@ class EarlyStoppingHook(Hook):
     def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
         metrics = metrics or {}
         if self.monitor not in metrics:
-            self._complain(metrics)
+            self._report_missing(metrics)
             return
         stop, reason = self._check_stop_condition(metrics[self.monitor])
         if stop:
@@ -66,16 +66,16 @@ class EarlyStoppingHook(Hook):
             runner.logger.info(reason)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how long it has waited, and for what. A run that it has ended waits anew when it is resumed."""
+        """Return the failures in a row and the best score. They are reset if this hook ended the run, for a resume."""
         if self.wait_count >= self.patience:
             return {"wait_count": 0, "best_score": WORST[self.rule]}
         return {"wait_count": self.wait_count, "best_score": self.best_score}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on waiting."""
+        """Resume counting from a state of :meth:`state_dict`."""
         self.wait_count, self.best_score = int(state["wait_count"]), float(state["best_score"])
 
-    def _complain(self, metrics: dict[str, float]) -> None:
+    def _report_missing(self, metrics: dict[str, float]) -> None:
         text, hint = missing_result("monitor of EarlyStoppingHook", self.monitor, metrics)
         if self.strict:
             raise ConfigRuntimeError(text, hint=hint)

@@ -1,4 +1,4 @@
-"""Keeps an averaged copy of the weights, validates with it and saves it."""
+"""EMAHook: keeps an averaged copy of the weights, validates with it and saves it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from etude.dialects.openmm.registries.root import MODELS
 
 
 class EMAHook(Hook):
-    """Averages after each iteration from ``begin_iter`` or ``begin_epoch`` on; before that the copy follows the model.
+    """Averages the weights after each iteration from ``begin_iter`` or ``begin_epoch`` on; before, it copies them.
 
     Validation and testing see the averaged weights. In a checkpoint ``state_dict`` holds the averaged weights, ready
-    for use, and ``ema_state_dict`` those that training continues with.
+    for use, and ``ema_state_dict`` the weights that training continues with.
     """
 
     priority = "NORMAL"

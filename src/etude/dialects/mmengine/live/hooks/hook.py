@@ -1,11 +1,11 @@
-"""The base class of every hook that MMEngine's users write."""
+"""MMEngine's ``Hook``, the base class of all its hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-#: Said of an argument that still works.
+#: The warning about an outdated argument that still works.
 OUTDATED = '"file_client_args" will be deprecated in future; use "backend_args"'
 
 DataBatch = Any
@@ -17,11 +17,11 @@ _MODES = ("train", "val", "test")
 
 
 class Hook:
-    """Twenty-two points of a run, each a method that does nothing until a subclass overrides it.
+    """Acts at points of a run. Each of the 22 points is a method that does nothing until a subclass overrides it.
 
     The points of epochs and iterations fall back on ``_before_epoch``, ``_after_epoch``, ``_before_iter`` and
-    ``_after_iter``, which learn the mode. ``runner.epoch`` and ``runner.iter`` count from 0 and move on after the
-    matching ``after_*`` point. A point that no hook overrides costs a run nothing.
+    ``_after_iter``, which get the mode. ``runner.epoch`` and ``runner.iter`` count from 0 and increase after the
+    matching ``after_*`` point. A point that no hook overrides costs nothing.
     """
 
     priority: int | str = "NORMAL"
@@ -35,116 +35,116 @@ class Hook:
     )  # fmt: skip
 
     def before_run(self, runner: Any) -> None:
-        """Everything is built, nothing has been loaded."""
+        """Act once everything is built, before any checkpoint is loaded."""
 
     def after_run(self, runner: Any) -> None:
-        """The last point of ``train()``, ``val()`` and ``test()``."""
+        """Act at the very end of ``train()``, ``val()`` and ``test()``."""
 
     def before_train(self, runner: Any) -> None:
-        """Weights and counters are loaded, the first epoch has not begun."""
+        """Act before the first epoch, with weights and counters loaded."""
 
     def after_train(self, runner: Any) -> None:
-        """The last epoch and its validation are over."""
+        """Act after the last epoch and its validation."""
 
     def before_val(self, runner: Any) -> None:
-        """A validation begins."""
+        """Act before a validation."""
 
     def after_val(self, runner: Any) -> None:
-        """A validation is over."""
+        """Act after a validation."""
 
     def before_test(self, runner: Any) -> None:
-        """Testing begins."""
+        """Act before testing."""
 
     def after_test(self, runner: Any) -> None:
-        """Testing is over."""
+        """Act after testing."""
 
     def before_save_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
-        """``checkpoint`` is about to be written; what is added to it is saved."""
+        """Act before ``checkpoint`` is written. Entries added to it here are saved."""
 
     def after_load_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
-        """``checkpoint`` was read; changes to it happen before anything is loaded from it."""
+        """Act after ``checkpoint`` is read and before anything is loaded from it. Changes to it take effect."""
 
     def before_train_epoch(self, runner: Any) -> None:
-        """An epoch begins; in an iteration loop, once for the whole run."""
+        """Act before an epoch; in an iteration loop, once for the whole run."""
         self._before_epoch(runner, mode="train")
 
     def before_val_epoch(self, runner: Any) -> None:
-        """The pass over the validation data begins."""
+        """Act before the pass over the validation data."""
         self._before_epoch(runner, mode="val")
 
     def before_test_epoch(self, runner: Any) -> None:
-        """The pass over the test data begins."""
+        """Act before the pass over the test data."""
         self._before_epoch(runner, mode="test")
 
     def after_train_epoch(self, runner: Any) -> None:
-        """An epoch is over; ``runner.epoch`` still is its number."""
+        """Act after an epoch; ``runner.epoch`` is still its number."""
         self._after_epoch(runner, mode="train")
 
     def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
-        """The pass over the validation data is over; ``runner.epoch`` is the number of finished epochs."""
+        """Act after the pass over the validation data; ``runner.epoch`` is the number of finished epochs."""
         self._after_epoch(runner, mode="val")
 
     def after_test_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
-        """The pass over the test data is over."""
+        """Act after the pass over the test data."""
         self._after_epoch(runner, mode="test")
 
     def before_train_iter(self, runner: Any, batch_idx: int, data_batch: DataBatch = None) -> None:
-        """A batch is there, the model has not seen it."""
+        """Act on a batch before the model gets it."""
         self._before_iter(runner, batch_idx=batch_idx, data_batch=data_batch, mode="train")
 
     def before_val_iter(self, runner: Any, batch_idx: int, data_batch: DataBatch = None) -> None:
-        """A validation batch is there."""
+        """Act on a validation batch before the model gets it."""
         self._before_iter(runner, batch_idx=batch_idx, data_batch=data_batch, mode="val")
 
     def before_test_iter(self, runner: Any, batch_idx: int, data_batch: DataBatch = None) -> None:
-        """A test batch is there."""
+        """Act on a test batch before the model gets it."""
         self._before_iter(runner, batch_idx=batch_idx, data_batch=data_batch, mode="test")
 
     def after_train_iter(
         self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: dict[str, Any] | None = None
     ) -> None:
-        """The parameters have moved; ``outputs`` is what ``train_step`` returned."""
+        """Act after the update; ``outputs`` is what ``train_step`` returned."""
         self._after_iter(runner, batch_idx=batch_idx, data_batch=data_batch, outputs=outputs, mode="train")
 
     def after_val_iter(
         self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: Sequence[Any] | None = None
     ) -> None:
-        """``outputs`` is what ``val_step`` returned."""
+        """Act after a validation batch; ``outputs`` is what ``val_step`` returned."""
         self._after_iter(runner, batch_idx=batch_idx, data_batch=data_batch, outputs=outputs, mode="val")
 
     def after_test_iter(
         self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: Sequence[Any] | None = None
     ) -> None:
-        """``outputs`` is what ``test_step`` returned."""
+        """Act after a test batch; ``outputs`` is what ``test_step`` returned."""
         self._after_iter(runner, batch_idx=batch_idx, data_batch=data_batch, outputs=outputs, mode="test")
 
     def _before_epoch(self, runner: Any, mode: str = "train") -> None:
-        """Act at all three ``before_*_epoch`` that are not overridden."""
+        """Act at those of the three ``before_*_epoch`` that are not overridden."""
 
     def _after_epoch(self, runner: Any, mode: str = "train") -> None:
-        """Act at all three ``after_*_epoch`` that are not overridden."""
+        """Act at those of the three ``after_*_epoch`` that are not overridden."""
 
     def _before_iter(self, runner: Any, batch_idx: int, data_batch: DataBatch = None, mode: str = "train") -> None:
-        """Act at all three ``before_*_iter`` that are not overridden."""
+        """Act at those of the three ``before_*_iter`` that are not overridden."""
 
     def _after_iter(
         self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: Any = None, mode: str = "train"
     ) -> None:
-        """Act at all three ``after_*_iter`` that are not overridden."""
+        """Act at those of the three ``after_*_iter`` that are not overridden."""
 
-    # -- questions that hooks ask; they count from 1 -------------------------------------------------------------
+    # -- helpers for hooks; they count from 1 ------ -------------------------------------------------------------
 
     def every_n_epochs(self, runner: Any, n: int, start: int = 0) -> bool:
-        """Return whether this epoch is the n-th, counted from epoch ``start``."""
-        return _nth(int(runner.epoch) + 1 - start, n)
+        """Return whether this is an n-th epoch, counted from epoch ``start``."""
+        return _is_nth(int(runner.epoch) + 1 - start, n)
 
     def every_n_inner_iters(self, batch_idx: int, n: int) -> bool:
-        """Return whether this batch of the epoch is an n-th one."""
+        """Return whether this is an n-th batch of the epoch."""
         return (batch_idx + 1) % n == 0 if n > 0 else False
 
     def every_n_train_iters(self, runner: Any, n: int, start: int = 0) -> bool:
-        """Return whether this iteration is the n-th, counted from iteration ``start``."""
-        return _nth(int(runner.iter) + 1 - start, n)
+        """Return whether this is an n-th iteration, counted from iteration ``start``."""
+        return _is_nth(int(runner.iter) + 1 - start, n)
 
     def end_of_epoch(self, dataloader: Any, batch_idx: int) -> bool:
         """Return whether this batch is the last one of ``dataloader``."""
@@ -167,7 +167,7 @@ class Hook:
         return [stage for stage in Hook.stages if stage in active]
 
 
-def _nth(count: int, n: int) -> bool:
+def _is_nth(count: int, n: int) -> bool:
     return count >= 0 and count % n == 0 if n > 0 else False
 
 
@@ -177,7 +177,7 @@ def overrides(hook: Any, name: str) -> bool:
 
 
 def acts_at(hook: Any, point: str) -> bool:
-    """Return whether calling ``point`` on ``hook`` can have any effect; always true for points that are not ours."""
+    """Return whether calling ``point`` on ``hook`` can have any effect; always true for points that users invented."""
     if not hasattr(hook, point):
         return False
     if not isinstance(hook, Hook) or point not in Hook.stages or overrides(hook, point):

@@ -1,4 +1,4 @@
-"""Writes log lines and hands scalars to the visualizer."""
+"""LoggerHook: writes log lines and gives scalars to the visualizer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUFFIX_TYPE = Sequence[str] | str
 
 
 class LoggerHook(Hook):
-    """A line every ``interval`` iterations of an epoch, and one after each validation and test.
+    """Logs a line every ``interval`` iterations of an epoch, and one after each validation and test.
 
     Tensors are read only when a line is due. ``out_dir`` receives a copy of the run's text files at the end.
     """
@@ -96,14 +96,14 @@ class LoggerHook(Hook):
             self._warn_once(runner, tag)
 
     def _warn_once(self, runner: Any, row: dict[str, Any]) -> None:
-        """Say that a loss is not finite, at the first line that shows it."""
+        """Warn that a loss is not finite, once, at the first log line that shows it."""
         warning = None if self._warned else describe_divergence(runner, row)
         if warning is not None:
             self._warned = True
             runner.logger.warning(warning)
 
     def _length(self, dataloader: Any, batch_idx: int) -> int | None:
-        """``len(dataloader)``, asked once per epoch; None for a stream."""
+        """Return ``len(dataloader)``, computed once per epoch; None for a dataset without a length."""
         if batch_idx == 0 or self._measured[0] is not dataloader:
             try:
                 self._measured = (dataloader, len(dataloader))
@@ -177,7 +177,7 @@ def _text_files(folder: str, suffix: SUFFIX_TYPE) -> Iterator[str]:
 def describe_divergence(runner: Any, row: Mapping[str, Any]) -> str | None:
     """Return the warning for a log line with these values; None while its losses are finite.
 
-    The values were read for the line, and so was the history that tells where it began.
+    The values are on the CPU already, read for the log line; so is the history that shows where it began.
     """
     name = lost_name(row)
     if name is None:

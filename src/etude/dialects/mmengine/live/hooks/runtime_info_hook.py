@@ -1,4 +1,4 @@
-"""Writes the run's counters, learning rates and losses into the message hub."""
+"""RuntimeInfoHook: writes counters, learning rates and losses into the message hub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from etude.dialects.openmm.config.config_base import pretty_public
 
 
 class RuntimeInfoHook(Hook):
-    """``train/lr``, ``train/<loss>`` and ``val/<metric>`` as scalars; ``epoch``, ``iter``, ``max_iters`` as infos."""
+    """Writes scalars (``train/lr``, ``train/<loss>``, ``val/<metric>``) and infos (``epoch``, ``iter``, ``max_iters``)."""
 
     priority = "VERY_HIGH"
     last_loop_stage: str | None = None
@@ -59,7 +59,7 @@ class RuntimeInfoHook(Hook):
         if outputs is not None:
             hub = runner.message_hub
             for name, value in outputs.items():
-                # A differentiable result of this step: it is not written to any more.
+                # A differentiable result of this step is not modified in place later: no copy is needed.
                 if isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf and value.numel() == 1:
                     hub.buffer(f"train/{name}").append(value.detach())
                 else:
@@ -73,7 +73,7 @@ class RuntimeInfoHook(Hook):
         _record(runner.message_hub, "val", metrics)
 
     def after_val(self, runner: Any) -> None:
-        # Without a train loop around it there is no stage to go back to.
+        # Without a train loop around the validation, there is no stage to return to.
         if self.last_loop_stage == "train":
             runner.message_hub.update_info("loop_stage", self.last_loop_stage)
             self.last_loop_stage = None

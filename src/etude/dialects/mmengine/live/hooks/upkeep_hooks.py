@@ -1,4 +1,4 @@
-"""Small hooks of every run: time, the order of samples, memory, buffers of several processes."""
+"""Small MMEngine hooks: iteration timer, sampler seeds, CUDA cache, synchronised buffers, schedulers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
 
 
 class IterTimerHook(Hook):
-    """Scalars ``<mode>/data_time`` and ``<mode>/time``, and the info ``eta`` in seconds."""
+    """Measures the scalars ``<mode>/data_time`` and ``<mode>/time``, and the info ``eta``, in seconds."""
 
     priority = "NORMAL"
 
@@ -55,7 +55,7 @@ class IterTimerHook(Hook):
 
 
 class DistSamplerSeedHook(Hook):
-    """``set_epoch`` of the sampler, or of the batch sampler's sampler."""
+    """Calls ``set_epoch`` of the sampler, or of the batch sampler's sampler, before each epoch."""
 
     priority = "NORMAL"
 
@@ -64,7 +64,7 @@ class DistSamplerSeedHook(Hook):
 
 
 def set_epoch(dataloader: Any, epoch: int) -> None:
-    """Tell whichever sampler of ``dataloader`` wants to know that ``epoch`` begins."""
+    """Call ``set_epoch`` of the first sampler of ``dataloader`` that has it."""
     inner = getattr(getattr(dataloader, "batch_sampler", None), "sampler", None)
     sampler: Any
     for sampler in (getattr(dataloader, "sampler", None), inner):
@@ -74,7 +74,7 @@ def set_epoch(dataloader: Any, epoch: int) -> None:
 
 
 class EmptyCacheHook(Hook):
-    """``torch.cuda.empty_cache()`` before or after epochs, or after iterations."""
+    """Calls ``torch.cuda.empty_cache()`` before or after epochs, or after iterations."""
 
     priority = "NORMAL"
 
@@ -99,13 +99,13 @@ class EmptyCacheHook(Hook):
 
 
 class SyncBuffersHook(Hook):
-    """After each training epoch, and before a validation that comes in the middle of one."""
+    """Averages buffers over processes after each training epoch, and before a validation in the middle of one."""
 
     priority = "NORMAL"
 
     def __init__(self) -> None:
         self.distributed = is_distributed()
-        # An iteration loop validates before its one epoch is over; then the buffers have not been united yet.
+        # An iteration loop validates before its one epoch is over: the buffers have not been averaged yet.
         self.called_in_train = False
 
     def before_val_epoch(self, runner: Any) -> None:
@@ -121,9 +121,9 @@ class SyncBuffersHook(Hook):
 
 
 class ParamSchedulerHook(Hook):
-    """Iteration-based schedulers step after every iteration, epoch-based ones after every epoch.
+    """Steps the schedulers: iteration-based ones after every iteration, epoch-based ones after every epoch.
 
-    Those that want the metrics (plateau) get them after each validation.
+    Schedulers that need metrics (plateau) get them after each validation.
     """
 
     priority = "LOW"

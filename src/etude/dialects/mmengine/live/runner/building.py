@@ -1,4 +1,4 @@
-"""A runner's ``build_*`` methods: from a config, or an object that is there already, to the object."""
+"""The ``build_*`` methods of MMEngine's Runner: each takes a config, or an object that is built already."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from etude.dialects.openmm.registries.root import (
 
 
 class Building(Views):
-    """What a runner can build. An object of the right kind is returned as it is; anything else is a ``TypeError``."""
+    """Builds the parts of a run. An object of the right class is returned as it is; a wrong type is a ``TypeError``."""
 
     _train_dataloader: Any
     _val_dataloader: Any
@@ -53,13 +53,13 @@ class Building(Views):
     # -- log, hub, pictures --------------------------------------------------------------------------------------
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None, **kwargs: Any) -> MMLogger:
-        """Return the log of this run, ``<log_dir>/<timestamp>.log`` unless asked otherwise."""
+        """Return the logger of this run. It writes to ``<log_dir>/<timestamp>.log`` unless ``log_file`` is given."""
         log_file = log_file or os.path.join(self.log_dir, f"{self.timestamp}.log")
         options = {"name": self.experiment_name, "file_mode": "a", **kwargs}
         return MMLogger.get_instance(log_level=log_level, log_file=log_file, **options)
 
     def build_message_hub(self, message_hub: dict[str, Any] | None = None) -> MessageHub:
-        """Return the hub of this run."""
+        """Return the message hub of this run."""
         if not isinstance(message_hub, dict | None):
             raise TypeError(f"message_hub should be dict or None, but got {message_hub!r}")
         return MessageHub.get_instance(**{"name": self.experiment_name, **(message_hub or {})})
@@ -77,7 +77,7 @@ class Building(Views):
         return made
 
     def build_log_processor(self, log_processor: LogProcessor | dict[str, Any]) -> LogProcessor:
-        """Build what turns scalars into log lines."""
+        """Build the log processor, which turns scalars into log lines."""
         if isinstance(log_processor, dict):
             made: LogProcessor = LOG_PROCESSORS.build({"type": "LogProcessor", **log_processor})
             return made
@@ -103,7 +103,7 @@ class Building(Views):
         return model_of(model)
 
     def wrap_model(self, model_wrapper_cfg: dict[str, Any] | None, model: nn.Module) -> nn.Module:
-        """Return the model on its device; with several processes inside a wrapper that unites their gradients."""
+        """Return the model on its device. A run of several processes wraps it, so that their gradients are averaged."""
         if is_model_wrapper(model):
             if model_wrapper_cfg is not None:
                 raise TypeError(
@@ -136,7 +136,7 @@ class Building(Views):
     # -- loops ---------------------------------------------------------------------------------------------------
 
     def build_train_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
-        """Return the train loop: ``type``, or ``by_epoch`` for one of the two that come along."""
+        """Return the train loop: the class ``type``, or the epoch or iteration loop by ``by_epoch``."""
         if isinstance(loop, BaseLoop):
             return loop
         if not isinstance(loop, dict):
@@ -173,11 +173,11 @@ class Building(Views):
     # -- optimizers and schedulers -------------------------------------------------------------------------------
 
     def build_optim_wrapper(self, optim_wrapper: Any) -> OptimWrapper | OptimWrapperDict:
-        """Build one optim wrapper, or several: a dict of wrappers, or what a ``constructor`` makes of the config."""
+        """Build the optim wrapper. A dict of wrappers, or a ``constructor`` in the config, can give several."""
         return optim_wrapper_of(self.model, optim_wrapper)
 
     def build_param_scheduler(self, scheduler: Any) -> Any:
-        """Return a list of schedulers; a dict of lists for several optimizers."""
+        """Return a list of schedulers, or a dict of lists by name for several optimizers."""
         assert isinstance(self.optim_wrapper, OptimWrapper), (
             "`build_optim_wrapper` should be called before `build_param_scheduler`: schedulers move its groups"
         )
@@ -194,11 +194,11 @@ class Building(Views):
         )
 
     def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict[str, Any] | None = None) -> None:
-        """Multiply every learning rate by real batch size / ``base_batch_size``, before schedulers remember them."""
+        """Multiply every learning rate by real batch size / ``base_batch_size``, before schedulers are built."""
         if auto_scale_lr is None or not auto_scale_lr.get("enable", False):
             return
         assert "base_batch_size" in auto_scale_lr, "Lack of `base_batch_size` in `auto_scale_lr`."
-        if _built(self.param_schedulers):
+        if _are_built(self.param_schedulers):
             raise RuntimeError("`scale_lr` should be called before building ParamScheduler: it remembers the first lr")
         assert isinstance(optim_wrapper, OptimWrapper), "`scale_lr should be called after building OptimWrapper"
         real = _get_batch_size(self._train_dataloader) * self.world_size
@@ -214,7 +214,7 @@ class Building(Views):
 
 
 def model_of(model: nn.Module | dict[str, Any]) -> nn.Module:
-    """Build a model, unless it is one."""
+    """Return ``model`` as it is, or build it from a config."""
     if isinstance(model, nn.Module):
         return model
     if isinstance(model, dict):
@@ -233,7 +233,7 @@ def multiply_lr(optim_wrapper: OptimWrapper, real: int, base: int) -> None:
 
 
 def optim_wrapper_of(model: nn.Module, optim_wrapper: Any) -> OptimWrapper | OptimWrapperDict:
-    """See :meth:`Building.build_optim_wrapper`."""
+    """Build one optim wrapper or several, as :meth:`Building.build_optim_wrapper` does."""
     if isinstance(optim_wrapper, OptimWrapper):
         return optim_wrapper
     if not isinstance(optim_wrapper, dict):
@@ -255,7 +255,7 @@ def optim_wrapper_of(model: nn.Module, optim_wrapper: Any) -> OptimWrapper | Opt
 
 
 def schedulers_by_name(scheduler: Any, optim_wrapper: Any, make: Callable[[Any, Any], list[_ParamScheduler]]) -> Any:
-    """``make(scheduler, wrapper)``: a list, or a dict of lists where there are several optimizers."""
+    """Return ``make(scheduler, wrapper)``; a dict of such lists by name if there are several optimizers."""
     if not isinstance(optim_wrapper, OptimWrapperDict):
         return make(scheduler, optim_wrapper)
     by_name = isinstance(scheduler, dict) and "type" not in scheduler
@@ -270,7 +270,7 @@ def schedulers_of(
     max_iters: int | None,
     epoch_length: int | None,
 ) -> list[_ParamScheduler]:
-    """Schedulers of one optimizer; one without an ``end`` lasts as long as the run."""
+    """Build the schedulers of one optimizer. A scheduler without an ``end`` lasts as long as the run."""
     made = []
     for one in scheduler if isinstance(scheduler, Sequence) else [scheduler]:
         if isinstance(one, _ParamScheduler):
@@ -286,7 +286,7 @@ def schedulers_of(
 
 
 def check_scheduler_cfg(param_scheduler: Any) -> None:
-    """Complain about a scheduler config of a wrong form before anything is built."""
+    """Raise an error for a malformed scheduler config, before anything is built."""
     if param_scheduler is None or isinstance(param_scheduler, _ParamScheduler):
         return
     if isinstance(param_scheduler, list | tuple):
@@ -307,9 +307,9 @@ def check_scheduler_cfg(param_scheduler: Any) -> None:
             )
 
 
-def _built(schedulers: Any) -> bool:
+def _are_built(schedulers: Any) -> bool:
     if isinstance(schedulers, dict):
-        return "type" not in schedulers and any(_built(one) for one in schedulers.values())
+        return "type" not in schedulers and any(_are_built(one) for one in schedulers.values())
     if isinstance(schedulers, list):
-        return any(_built(one) for one in schedulers)
+        return any(_are_built(one) for one in schedulers)
     return isinstance(schedulers, _ParamScheduler)

@@ -36,12 +36,16 @@ class _SlicedDataset(Dataset[Any]):
 def build_dataloader(
     dataloader: DataLoader[Any] | dict[str, Any], seed: int | None = None, diff_rank_seed: bool = False
 ) -> DataLoader[Any]:
-    """``dataset``, ``sampler``, ``batch_sampler``, ``collate_fn`` and ``worker_init_fn`` built, the rest is torch's."""
+    """Build a ``DataLoader``. Its dataset, samplers, ``collate_fn`` and ``worker_init_fn`` may be configs or objects.
+
+    All other keys are arguments of torch's ``DataLoader``.
+    """
     if isinstance(dataloader, DataLoader):
         return dataloader
     options = dict(dataloader)
     dataset = _dataset(options)
-    # What a ``ConfigDict`` lacks is None when it is taken out: a config may leave the order to the data.
+    # A plain dict must have a sampler. ``ConfigDict.pop`` gives None for a missing key, as in MMEngine: without a
+    # sampler the samples come in the order of the dataset.
     lacking = (None,) if isinstance(dataloader, ConfigDict) else ()
     sampler = options.pop("sampler", *lacking)
     if isinstance(sampler, dict):
@@ -114,7 +118,7 @@ def _collate(given: Any) -> Any:
 
 
 def _function(what: str, given: Any) -> Any:
-    """Return a callable as it is, or ``dict(type=name or callable, **arguments)``."""
+    """Return a callable as it is, or make one from ``dict(type=name or callable, **arguments)``."""
     if not isinstance(given, dict):
         return given
     options = dict(given)

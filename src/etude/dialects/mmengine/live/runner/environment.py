@@ -1,4 +1,4 @@
-"""Sets up processes, threads and random numbers of a run."""
+"""Sets up the process group, the limits and the random seeds of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_FILES = 4096
 
 
 def setup_env(env_cfg: dict[str, Any], launcher: str) -> None:
-    """cuDNN, worker processes, the process group, and the limit of open files."""
+    """Set up cuDNN, worker processes, the process group, and the limit of open files."""
     if env_cfg.get("cudnn_benchmark"):
         torch.backends.cudnn.benchmark = True
     set_multi_processing(**env_cfg.get("mp_cfg", {}), distributed=launcher != "none")
@@ -41,18 +41,18 @@ def _raise_file_limit(wanted: int) -> None:
 
 
 def common_timestamp() -> str:
-    """``20240131_120000``, the same in all processes."""
+    """Return the current time as ``20240131_120000``, the same in all processes."""
     now = torch.tensor(time.time(), dtype=torch.float64)
     broadcast(now)
     return time.strftime("%Y%m%d_%H%M%S", time.localtime(float(now)))
 
 
 def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_rank_seed: bool = False) -> int:
-    """Seed every generator; None draws a seed that all processes share. Returns the common seed."""
+    """Seed every generator and return this process's seed. None draws one that all processes share."""
     common = sync_random_seed() if seed is None else seed
     own = common + get_rank() if diff_rank_seed else common
     random.seed(own)
-    np.random.seed(own % 2**32)  # numpy takes no larger ones
+    np.random.seed(own % 2**32)  # numpy takes no larger seeds
     torch.manual_seed(own)
     torch.cuda.manual_seed_all(own)
     if deterministic:
@@ -83,7 +83,10 @@ def describe(env_cfg: dict[str, Any], *, seed: int | None, deterministic: bool, 
 
 
 def unique_name(given: str | None, config_file: str | None, timestamp: str) -> str:
-    """``<name>_<timestamp>``; two runs that start within one second do not share a hub."""
+    """Return ``<name>_<timestamp>``, with a number behind it if a run in this process has that name already.
+
+    Without the number, two runs that start within one second would share a message hub.
+    """
     stem = given if given is not None else config_file and os.path.splitext(os.path.basename(config_file))[0]
     name = f"{stem}_{timestamp}" if stem else timestamp
     count = 1

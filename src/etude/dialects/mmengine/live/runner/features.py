@@ -1,4 +1,4 @@
-"""Optional features that a config switches on by a key of its own."""
+"""``torch.compile`` and activation checkpointing, which a config turns on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etude.dialects.openmm.logging import print_log
 
 
 def compile_method(model: nn.Module, target: str, options: bool | dict[str, Any] | None) -> None:
-    """``torch.compile`` of one method of the model; ``options`` is True or the arguments."""
+    """Compile one method of the model with ``torch.compile``. ``options`` is True or a dict of its arguments."""
     if not options and not isinstance(options, dict):
         return
     assert isinstance(options, bool | dict), f"`compile` should be a dict or bool, got {type(options)}"
@@ -26,28 +26,28 @@ def compile_method(model: nn.Module, target: str, options: bool | dict[str, Any]
 
 
 def recompute_activations(model: nn.Module, names: str | list[str] | None) -> None:
-    """Forward of the modules ``names`` again in backward instead of keeping their activations."""
+    """Turn on activation checkpointing for the modules ``names``: backward runs their forward again."""
     wanted = [names] if isinstance(names, str) else list(names or ())
     for name in wanted:
         module = model.get_submodule(name)
-        module.forward = _recomputed(module)
+        module.forward = _checkpointed_forward(module)
 
 
-def _recomputed(module: nn.Module) -> Any:
+def _checkpointed_forward(module: nn.Module) -> Any:
     forward = module.forward
     norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
 
     @wraps(forward)
     def call(*args: Any, **kwargs: Any) -> Any:
-        contexts = lambda: (nullcontext(), _still(norms))  # noqa: E731
+        contexts = lambda: (nullcontext(), _frozen_statistics(norms))  # noqa: E731
         return checkpoint(partial(forward, **kwargs), *args, use_reentrant=False, context_fn=contexts)
 
     return call
 
 
 @contextmanager
-def _still(norms: list[Any]) -> Iterator[None]:
-    """Running statistics stay what they are: the batch that is seen again has been counted."""
+def _frozen_statistics(norms: list[Any]) -> Iterator[None]:
+    """Keep the running statistics of batch norms as they are: forward has counted this batch already."""
     before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm, _, count in before:
         norm.momentum, norm.num_batches_tracked = 0.0, None if count is None else count.clone()
@@ -59,5 +59,5 @@ def _still(norms: list[Any]) -> Iterator[None]:
 
 
 def turn_on_activation_checkpointing(model: nn.Module, modules: str | list[str]) -> None:
-    """The former name of :func:`recompute_activations`."""
+    """Call :func:`recompute_activations`; MMEngine's name for it."""
     recompute_activations(model, modules)

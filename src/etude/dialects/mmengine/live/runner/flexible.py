@@ -1,4 +1,4 @@
-"""The runner that leaves the making of model, optimizers and schedulers to a strategy."""
+"""MMEngine's FlexibleRunner, which leaves building model, optimizers and schedulers to a strategy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from etude.dialects.openmm.registries.root import STRATEGIES
 
 
 class FlexibleRunner(Runner):
-    """As :class:`Runner`, with a ``strategy``, ``compile`` as an argument, and ``resume`` that may be a path.
+    """A :class:`Runner` with a ``strategy`` and ``compile`` as arguments, and a ``resume`` that may be a path.
 
-    Hooks get ``before_run`` before anything is loaded, here too, so that hooks which prepare themselves there (EMA)
+    As in :class:`Runner`, hooks get ``before_run`` before anything is loaded, so that hooks which prepare there (EMA)
     can resume.
     """
 
@@ -70,7 +70,7 @@ class FlexibleRunner(Runner):
         self._model_name = type(made).__name__
 
     def build_strategy(self, strategy: BaseStrategy | dict[str, Any] | None = None) -> BaseStrategy:
-        """Return the strategy; by default by whether there are several processes."""
+        """Return the strategy. The default is DDP if there are several processes, else a single device."""
         if isinstance(strategy, BaseStrategy):
             return strategy
         options = {"type": "DDPStrategy" if self.distributed else "SingleDeviceStrategy", **(strategy or {})}
@@ -112,7 +112,7 @@ class FlexibleRunner(Runner):
             self.param_schedulers = strategy.param_schedulers
 
     def _init_model_weights(self) -> None:
-        """Do nothing: the strategy did it."""
+        """Do nothing: the strategy has initialised the weights."""
 
     def _run_alone(self, loop: Any) -> dict[str, float]:
         wanted = self.cfg.get("init_weights_for_test_or_val", True)

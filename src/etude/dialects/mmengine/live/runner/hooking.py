@@ -1,4 +1,4 @@
-"""A runner's hooks: registration, order, and how the engine's table calls them."""
+"""Registers MMEngine hooks in order of priority, and lets Étude's training loop call them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ DEFAULT_HOOKS = {
 }
 
 
-#: The engine's points that training goes through, in MMEngine's words.
-_WORDS = {
+#: Étude's callback points of training → the names of MMEngine's methods.
+_METHODS = {
     "before_epoch": "before_train_epoch", "before_step": "before_train_iter",
     "after_step": "after_train_iter", "after_epoch": "after_train_epoch",
 }  # fmt: skip
 
 
 class Acting(CoreHook):
-    """One of user-defined hooks as the engine sees it: its methods at the engine's points, called with the runner."""
+    """Wraps an MMEngine hook for Étude's hook table, which calls its methods with the runner."""
 
     def __init__(self, hook: Hook, runner: Any, position: int) -> None:
         self.hook, self.runner, self.priority = hook, runner, position
@@ -46,17 +46,17 @@ class Acting(CoreHook):
         hook, runner = self.hook, self.runner
         made: dict[str, Call] = {}
         if acts_at(hook, "before_train_epoch"):
-            made["before_epoch"] = _plain(hook.before_train_epoch, runner)
+            made["before_epoch"] = _with_runner(hook.before_train_epoch, runner)
         if acts_at(hook, "before_train_iter"):
             made["before_step"] = _before_iter(_method(hook, "before_train_iter", "_before_iter"), runner)
         if acts_at(hook, "after_train_iter"):
             made["after_step"] = _after_iter(_method(hook, "after_train_iter", "_after_iter"), runner)
         if acts_at(hook, "after_train_epoch"):
-            made["after_epoch"] = _plain(hook.after_train_epoch, runner)
+            made["after_epoch"] = _with_runner(hook.after_train_epoch, runner)
         return made
 
     def word_for(self, point: str) -> str:
-        return _WORDS[point]
+        return _METHODS[point]
 
     @property
     def name(self) -> str:
@@ -68,13 +68,16 @@ class Acting(CoreHook):
 
 
 def _method(hook: Hook, point: str, fallback: str) -> Callable[..., Any]:
-    """Return what acts at ``point`` of training: the hook's own method, or at once what it would fall back on."""
+    """Return the method to call at ``point`` of training.
+
+    If the hook does not override it, this is the fallback itself, which saves one call per step.
+    """
     if overrides(hook, point):
         return getattr(hook, point)  # type: ignore[no-any-return]
     return partial(getattr(hook, fallback), mode="train")
 
 
-def _plain(method: Callable[..., Any], runner: Any) -> Call:
+def _with_runner(method: Callable[..., Any], runner: Any) -> Call:
     def call(run: Run) -> None:
         try:
             method(runner)
@@ -108,7 +111,7 @@ def _after_iter(method: Callable[..., Any], runner: Any) -> Call:
 
 
 class Hooking(Views):
-    """The part of a runner that knows its hooks. Who acts where is settled when hooks are registered."""
+    """The part of a runner that holds its hooks. Registration decides which hooks act at which point."""
 
     _hooks: list[Hook]
 
@@ -120,14 +123,14 @@ class Hooking(Views):
     def register_hook(self, hook: Hook | dict[str, Any], priority: str | int | Priority | None = None) -> None:
         """Add a hook behind the last one of equal or smaller priority.
 
-        The argument ``priority`` rules over the key of that name in a config, and that over the class's own.
+        The argument ``priority`` comes before the key ``priority`` of a config, and that before the class attribute.
         """
         if not isinstance(hook, Hook | dict):
             raise TypeError(f"hook should be an instance of Hook or dict, but got {hook!r}")
         if isinstance(hook, dict):
             options = dict(hook)
-            own = options.pop("priority", None)
-            priority = own if priority is None else priority
+            configured = options.pop("priority", None)
+            priority = configured if priority is None else priority
             made: Hook = HOOKS.build(options)
         else:
             made = hook
@@ -157,7 +160,7 @@ class Hooking(Views):
             self.register_hook(hook)
 
     def register_custom_hooks(self, hooks: Iterable[Hook | dict[str, Any]]) -> None:
-        """Hooks beside the default ones."""
+        """Register hooks in addition to the default ones."""
         for hook in hooks:
             self.register_hook(hook)
 
@@ -166,13 +169,14 @@ class Hooking(Views):
         default_hooks: dict[str, Hook | dict[str, Any] | None] | None = None,
         custom_hooks: Iterable[Hook | dict[str, Any]] | None = None,
     ) -> None:
-        """Default hooks, then custom ones."""
+        """Register the default hooks, then the custom ones. Hooks of equal priority keep this order."""
         self.register_default_hooks(default_hooks)
         if custom_hooks is not None:
             self.register_custom_hooks(custom_hooks)
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
-        """Call ``fn_name`` of every hook that has it; your own points are possible, too."""
+        """Call ``fn_name`` of every hook that has it. You may also call points that MMEngine does not have."""
+        # ``runner.hooks`` is the list itself. A script may change it, and in MMEngine that takes effect at once.
         if self._settled != self._hooks:
             self._settle_hooks()
         active = self._active.get(fn_name)
@@ -189,7 +193,7 @@ class Hooking(Views):
                 raise
 
     def _settle_hooks(self) -> None:
-        """Make the engine's table anew (hooks of the engine's own kind stay in it), and forget who acts where."""
+        """Rebuild Étude's hook table, keeping its native hooks, and clear the cache of active hooks."""
         self._settled = list(self._hooks)
         self._active: dict[str, list[Hook]] = {}
         run = getattr(self, "core_run", None)
@@ -198,7 +202,7 @@ class Hooking(Views):
             run.hooks = HookTable([*(Acting(hook, self, at) for at, hook in enumerate(self._hooks)), *others])
 
     def get_hooks_info(self) -> str:
-        """List for every point the hooks that act there in their order, with their priorities."""
+        """Return a text that lists, for every point, the hooks that act there in order, with their priorities."""
         blocks = []
         for stage in Hook.stages:
             lines = [_line(hook) for hook in self._hooks if stage in hook.get_triggered_stages()]
@@ -207,7 +211,7 @@ class Hooking(Views):
         return "\n".join(blocks)
 
     def _warn_of_misspelt(self, hook: Hook) -> None:
-        """Warn about a method like ``after_train_itr``, which would never be called."""
+        """Warn about a misspelt method like ``after_train_itr``, which would never be called."""
         for name, _ in inspect.getmembers(type(hook), inspect.isfunction):
             if name.startswith(("before_", "after_")) and not hasattr(Hook, name):
                 meant = nearest(name, Hook.stages)

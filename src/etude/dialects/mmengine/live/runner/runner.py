@@ -1,4 +1,4 @@
-"""The runner: what scripts construct, and what hooks, models and loops see of a run."""
+"""MMEngine's Runner: scripts construct it, and hooks, models and loops get it as an argument."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class TrainStep:
-    """The update of a run with this face: the model's own ``train_step``."""
+    """Makes one update by calling ``train_step`` of the model."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
@@ -52,10 +52,10 @@ class TrainStep:
 
 
 class Runner(Building, Checkpoints, Hooking):
-    """Owns everything of a run. Loops, dataloaders, optimizers and schedulers are built when they are first needed.
+    """Holds everything of a run. Loops, dataloaders, optimizers and schedulers are built when they are first needed.
 
-    ``train()`` builds them, calls ``before_run``, initialises and loads weights, and lets the train loop run; the
-    steps themselves are the engine's (``core_run``).
+    ``train()`` builds them, calls ``before_run``, initialises and loads weights, and runs the train loop. The
+    steps themselves are Étude's (``core_run``).
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Runner(Building, Checkpoints, Hooking):
 
     @classmethod
     def from_cfg(cls, cfg: Any) -> Any:
-        """Return a runner from a config, whose keys are the arguments; other keys stay readable as ``runner.cfg``."""
+        """Build a runner from a config whose keys are the arguments. Other keys stay readable as ``runner.cfg``."""
         cfg = copy.deepcopy(cfg)
         given = {name: cfg.get(name, copy.deepcopy(_DEFAULTS.get(name))) for name in _ARGUMENTS}
         return cls(model=cfg["model"], work_dir=cfg["work_dir"], cfg=cfg, **given)
@@ -139,7 +139,7 @@ class Runner(Building, Checkpoints, Hooking):
     def _open_logs(
         self, experiment_name: str | None, default_scope: str | None, log_processor: Any, log_level: int | str
     ) -> None:
-        """Set the run's name, its folder of logs, and the scope that names are looked up in from here on."""
+        """Set the experiment name, the log folder, and the default scope in which registries look up names."""
         self._experiment_name = environment.unique_name(experiment_name, self.cfg.filename, self._timestamp)
         self._log_dir = os.path.join(self._work_dir, self._timestamp)
         os.makedirs(self._log_dir, exist_ok=True)
@@ -150,13 +150,13 @@ class Runner(Building, Checkpoints, Hooking):
         self.logger = self.build_logger(log_level=log_level)
 
     def setup_env(self, env_cfg: dict[str, Any]) -> None:
-        """Processes, threads and files, and the time that names this start."""
+        """Set up processes, threads and file limits, and the timestamp of this run."""
         environment.setup_env(env_cfg, self._launcher)
         self._rank, self._world_size = get_dist_info()
         self._timestamp = environment.common_timestamp()
 
     def set_randomness(self, seed: int | None, diff_rank_seed: bool = False, deterministic: bool = False) -> None:
-        """Seed every generator; ``deterministic`` also forbids operations that are not."""
+        """Seed every generator. ``deterministic`` also forbids nondeterministic operations."""
         self._deterministic = deterministic
         self._seed = environment.set_random_seed(seed, deterministic=deterministic, diff_rank_seed=diff_rank_seed)
 
@@ -187,7 +187,7 @@ class Runner(Building, Checkpoints, Hooking):
     # -- running -------------------------------------------------------------------------------------------------
 
     def train(self) -> nn.Module:
-        """Train to the end; returns the model."""
+        """Train to the end and return the model."""
         self._require("train", self._train_loop, "train_dataloader, train_cfg and optim_wrapper", "train_step")
         if self._val_loop is not None:
             self._require("train", self._val_loop, "", "val_step")
@@ -214,13 +214,13 @@ class Runner(Building, Checkpoints, Hooking):
         return model  # type: ignore[no-any-return]
 
     def val(self) -> dict[str, float]:
-        """Validate; returns the metrics."""
+        """Validate and return the metrics."""
         self._require("val", self._val_loop, "val_dataloader, val_cfg and val_evaluator", "val_step")
         self._val_loop = self.build_val_loop(self._val_loop)
         return self._run_alone(self._val_loop)
 
     def test(self) -> dict[str, float]:
-        """Test; returns the metrics."""
+        """Test and return the metrics."""
         self._require("test", self._test_loop, "test_dataloader, test_cfg and test_evaluator", "test_step")
         self._test_loop = self.build_test_loop(self._test_loop)
         return self._run_alone(self._test_loop)
@@ -253,13 +253,13 @@ class Runner(Building, Checkpoints, Hooking):
         self._require_data()
 
     def _require_data(self) -> None:
-        """Refuse a command that trains on no data; a script may have its reasons."""
+        """Raise a ``DataError`` if the command line would train on no data. Scripts may do so, as in MMEngine."""
         loader: Any = self.train_dataloader
         if self.core_run.plan is not None and _is_empty(loader):
             raise DataError("train_dataloader gives no batch: its dataset is empty, or drop_last leaves nothing of it")
 
     def _tell_the_run(self) -> None:
-        """Give the engine the parts that are built late."""
+        """Give Étude's run the parts that are built late."""
         run, loop = self.core_run, self._train_loop
         run.data["train"] = self.train_dataloader
         named = self.optim_wrapper.items() if hasattr(self.optim_wrapper, "items") else [("", self.optim_wrapper)]

@@ -1,4 +1,4 @@
-"""The read-only half of a runner: names, counters, places, and loops that build themselves."""
+"""The read-only properties of MMEngine's Runner: names, counters, folders, and loops built on first use."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from etude.dialects.mmengine.live.loops import BaseLoop
 
 @cache
 def _is_loop(kind: type) -> bool:
-    """Return whether a loop is built yet; asked several times per step, so that the answer is kept per class."""
+    """Return whether a loop is built (not a config). Cached per class, because it is asked several times per step."""
     return issubclass(kind, BaseLoop)
 
 
 class Views:
-    """Properties. Counters are 0 while there is no train loop."""
+    """The properties of a runner. Counters are 0 while there is no train loop."""
 
     cfg: Any
     logger: Any
@@ -51,7 +51,7 @@ class Views:
 
     @property
     def model(self) -> nn.Module:
-        """Return the model; a wrapper around it in a run of several processes."""
+        """Return the model, or the wrapper around it in a run of several processes."""
         return self.core_run.model
 
     @model.setter
@@ -60,31 +60,31 @@ class Views:
 
     @property
     def epoch(self) -> int:
-        """Epochs that are finished."""
+        """Return the number of finished epochs."""
         loop: Any = self._train_loop
         return loop.epoch if _is_loop(type(loop)) else 0  # type: ignore[arg-type]
 
     @property
     def iter(self) -> int:
-        """Iterations that are finished."""
+        """Return the number of finished iterations."""
         loop: Any = self._train_loop
         return loop.iter if _is_loop(type(loop)) else 0  # type: ignore[arg-type]
 
     @property
     def max_epochs(self) -> int:
-        """Epochs to train; builds the train loop when it is first asked for."""
+        """Return the number of epochs to train. Builds the train loop if that has not happened yet."""
         loop: Any = self.train_loop
         return loop.max_epochs if _is_loop(type(loop)) else 0  # type: ignore[arg-type]
 
     @property
     def max_iters(self) -> int:
-        """Iterations to train; builds the train loop when it is first asked for."""
+        """Return the number of iterations to train. Builds the train loop if that has not happened yet."""
         loop: Any = self.train_loop
         return loop.max_iters if _is_loop(type(loop)) else 0  # type: ignore[arg-type]
 
     @property
     def val_interval(self) -> int:
-        """Epochs or iterations between validations."""
+        """Return the number of epochs or iterations between validations."""
         return int(self.train_loop.val_interval)
 
     @property
@@ -94,27 +94,27 @@ class Views:
 
     @property
     def train_loop(self) -> Any:
-        """Return the train loop, built when it is first asked for."""
+        """Return the train loop, built on first use."""
         if isinstance(self._train_loop, dict):
             self._train_loop = self.build_train_loop(self._train_loop)  # type: ignore[attr-defined]
         return self._train_loop
 
     @property
     def val_loop(self) -> Any:
-        """Return the validation loop, built when it is first asked for."""
+        """Return the validation loop, built on first use."""
         if isinstance(self._val_loop, dict):
             self._val_loop = self.build_val_loop(self._val_loop)  # type: ignore[attr-defined]
         return self._val_loop
 
     @property
     def test_loop(self) -> Any:
-        """Return the test loop, built when it is first asked for."""
+        """Return the test loop, built on first use."""
         if isinstance(self._test_loop, dict):
             self._test_loop = self.build_test_loop(self._test_loop)  # type: ignore[attr-defined]
         return self._test_loop
 
 
-#: What a runner only hands out, and where it is kept.
+#: Read-only properties of a runner → the attributes that hold them.
 _READERS = {
     **{
         name: f"_{name}"
@@ -126,5 +126,5 @@ _READERS = {
     **{f"{mode}_dataloader": f"{mode}_loop.dataloader" for mode in ("train", "val", "test")},
     **{f"{mode}_evaluator": f"{mode}_loop.evaluator" for mode in ("val", "test")},
 }  # fmt: skip
-for _name, _way in _READERS.items():
-    setattr(Views, _name, property(attrgetter(_way)))
+for _name, _attribute in _READERS.items():
+    setattr(Views, _name, property(attrgetter(_attribute)))
