@@ -1,4 +1,4 @@
-"""Writes an MMEngine config in native words: what has one, your classes by their own names, the rest refused."""
+"""Converts an MMEngine config to a native one. User classes keep their names; keys without a counterpart raise."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from etude.dialects.openmm.metric_rules import guess
 from etude.plan import Plan
 
 LIVE = "etude.dialects.mmengine.live.native"
-#: The hooks of every run, whose work the native engine does.
+#: Default hooks, whose work the native engine does itself.
 _USUAL = {
     "runtime_info": "RuntimeInfoHook", "timer": "IterTimerHook", "sampler_seed": "DistSamplerSeedHook",
     "logger": "LoggerHook", "param_scheduler": "ParamSchedulerHook", "checkpoint": "CheckpointHook",
 }  # fmt: skip
 _NATIVE_HOOKS = {"EmptyCacheHook": "EmptyCache", "SyncBuffersHook": "SyncBuffers"}
-#: Keys that change how a run computes in a way that the native engine has no word for.
-_UNSAID = ("efficient_conv_bn_eval", "strategy", "auto_scale_lr", "compile", "activation_checkpointing")
-_SAID_OF_LOADERS = (
+#: Keys that change the computation and have no native counterpart.
+_NO_COUNTERPART = ("efficient_conv_bn_eval", "strategy", "auto_scale_lr", "compile", "activation_checkpointing")
+_LOADER_KEYS = (
     "dataset", "sampler", "batch_size", "num_workers", "collate_fn", "drop_last", "persistent_workers", "pin_memory",
     "prefetch_factor", "_delete_",
 )  # fmt: skip
 _PRECISION = {None: "fp16", "float16": "fp16", "bfloat16": "bf16"}
-#: Backends of the visualizer that have native counterparts, or whose files the native engine has anyway.
+#: Visualizer backends with a native counterpart; an empty one if the native engine writes such files anyway.
 _WRITERS = {"TensorboardVisBackend": "tensorboard", "LocalVisBackend": ""}
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
-    """Return the native config, and notes on it. Raises for what has no native form."""
+    """Return the native config and notes about differences. Raises an error for what has no native form."""
     validates = tree.get("val_dataloader") is not None
     return _Config(tree, lowering.lower(tree), LIVE).converted(validates=validates)
 
@@ -56,7 +56,7 @@ class _Config(Conversion):
             self.refuse(("val_cfg",), f"the loop {_last(tree.get('val_cfg'))}")
         if tree.get("runner_type") not in (None, "Runner"):
             self.refuse(("runner_type",), f"the runner {tree.get('runner_type')}")
-        for key in _UNSAID:
+        for key in _NO_COUNTERPART:
             given = tree.get(key)
             if given and (not isinstance(given, Mapping) or given.get("enable", True)):
                 self.refuse((key,), key)
@@ -76,7 +76,7 @@ class _Config(Conversion):
     def _data(self, split: str) -> dict[str, Any]:
         way = f"{split}_dataloader"
         given, loader = self.tree.values[way], self.plan.data[split]
-        for key in [key for key in given if key not in _SAID_OF_LOADERS and given[key] is not None]:
+        for key in [key for key in given if key not in _LOADER_KEYS and given[key] is not None]:
             self.refuse((way, key), f"{way}.{key}")
         sampler = given.get("sampler") or {}
         if _last(sampler) not in ("", "DefaultSampler", "InfiniteSampler"):
@@ -118,7 +118,7 @@ class _Config(Conversion):
             self.refuse(("optim_wrapper",), kind)
         return said
 
-    # -- when what happens -------------------------------------------------------------------------------------------
+    # -- schedules, validation, saving -------------------------------------------------------------------------------
 
     def _schedule(self) -> dict[str, Any]:
         given = self.tree.get("param_scheduler")
@@ -141,7 +141,7 @@ class _Config(Conversion):
         return {"schedule": {"lr": phases}}
 
     def _phase(self, way: Path) -> tuple[dict[str, Any], float, float]:
-        """Return one scheduler as a native phase, and where it begins and ends, in epochs."""
+        """Return one scheduler as a native phase, and its begin and end in epochs."""
         given: Mapping[str, Any] = self.tree.get(*way)
         by_epoch = given.get("by_epoch", True)
         whole = (self.plan.train.epochs if by_epoch else self.plan.train.steps) or 0
@@ -153,11 +153,11 @@ class _Config(Conversion):
         start = {"begin": f"{begin}{unit}"} if begin else {}
         until = {"until": f"{begin + last}{unit}"} if begin + last != whole else {}
         each = {"by": "epoch"} if by_epoch else {}
-        per_epoch = 1 if by_epoch else 1e9  # steps of an epoch are not known here: all warm-ups come first
+        per_epoch = 1 if by_epoch else 1e9  # epoch length unknown: those in steps are warm-ups, which come first
         return {**curve, **start, **until, **each}, begin / per_epoch, end / per_epoch
 
     def _curve(self, way: Path, given: Mapping[str, Any], length: int, unit: str) -> tuple[dict[str, Any], int]:
-        """Return the curve, and after how long it has arrived: lines and polynomials do so one step early."""
+        """Return the curve and the time at which it reaches its end: one step early for lines and polynomials."""
         name = _last(given)
         base = self.tree.get("optim_wrapper", "optimizer", "lr", default=1.0)
         least = given.get("eta_min_ratio", given.get("eta_min", 0.0) / base)
@@ -181,7 +181,7 @@ class _Config(Conversion):
         return {"type": "Constant"}, length
 
     def _validate(self, config: dict[str, Any]) -> None:
-        """Write data, metrics and interval, and the hook that has them used as MMEngine does."""
+        """Add validation data, metrics and interval, and the hook that evaluates as MMEngine does."""
         unit, usual = ("ep", 1) if self.by_epochs else ("step", 1000)
         config["data"]["val"] = self._data("val")
         given = self.tree.values["val_evaluator"]

@@ -1,4 +1,4 @@
-"""MMEngine, with MMSelfSup and MMPretrain, as a dialect."""
+"""The dialect of MMEngine, MMSelfSup and MMPretrain configs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from etude.dialects.rehearsal import Record
     from etude.plan import Plan
 
-#: A base inside an installed package.
+#: A ``_base_`` inside an installed package.
 _BASE_IN_PACKAGE = re.compile(r"""^_base_\s*=[^\n]*(\n[^\n=]*)*?["']\w+::""", re.MULTILINE)
 _IMPORTS = re.compile(r"^\s*(from|import)\s+mmengine\b|^with read_base\(\):", re.MULTILINE)
 
 
 class MMEngine(Hosted):
-    """Configs of ``mmengine.runner.Runner``."""
+    """Reads configs of ``mmengine.runner.Runner``."""
 
     name = "mmengine"
     title = "MMEngine"
@@ -40,8 +40,7 @@ class MMEngine(Hosted):
     )
 
     def recognise(self, path: str, text: str) -> bool:
-        """A file of this dialect has a key, here or in a base, that only this dialect has, or reads its bases by
-        import."""
+        """Return whether the file, or a base of it, has a key that only MMEngine has, or imports its bases."""
         if not path.endswith((".py", ".json", ".yaml", ".yml")):
             return False
         if path.endswith(".py") and (_IMPORTS.search(text) or _BASE_IN_PACKAGE.search(text) or package_of(path)):

@@ -1,7 +1,7 @@
-"""Loads what MMEngine has beside training from the mmengine on disk, over Étude's engine modules. No torch.
+"""Loads the parts of MMEngine that are not about training from the installed mmengine. Imports no torch.
 
-Inferencers, the model hub, helpers for tests, test-time augmentation, kinds of data samples and the analysis of
-complexity import nothing of MMEngine but what Étude serves, so the original's files run as they are.
+Inferencers, the model hub, helpers for tests, test-time augmentation, classes of data samples and the analysis of
+complexity import only modules that Étude provides, so the original's files run as they are.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _MISSING = "it is no part of training and comes from mmengine itself, of which n
 
 
 def is_layer(module: str) -> bool:
-    """Return whether ``module`` is one that Étude takes from the mmengine on disk."""
+    """Return whether Étude takes ``module`` from the installed mmengine."""
     return f"{module}.".startswith(_BEGINNINGS)
 
 
 def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
-    """Return how to load ``module`` from the disk; None where it is Étude's, or no mmengine has it."""
+    """Return the spec to load ``module`` from the disk; None if it is Étude's, or no installed mmengine has it."""
     top = ownership.original("mmengine") if is_layer(module) else None
     found = ownership.source_in(top, module) if top is not None else None
     if found is None:
@@ -32,15 +32,15 @@ def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
 
 
 def find_changed(module: str) -> importlib.machinery.ModuleSpec | None:
-    """Return None: Étude answers to all of mmengine."""
+    """Return None: no module of mmengine is changed by Étude."""
     return None
 
 
 def missing() -> Mapping[str, str]:
-    """Return the modules that cannot be had because no mmengine is on disk, each with what to do about it."""
+    """Return the modules that are missing because mmengine is not installed, each with a hint."""
     return {} if ownership.original("mmengine") is not None else dict.fromkeys(names.FROM_DISK[""], _MISSING)
 
 
 def names_on_disk(module: str) -> Mapping[str, str]:
-    """Return what the disk adds to the served ``module``: nothing, as whole modules come from there."""
+    """Return the names that the disk adds to Étude's ``module``: none, because only whole modules come from there."""
     return {}

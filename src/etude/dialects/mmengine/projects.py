@@ -1,4 +1,4 @@
-"""What the installed project of a config adds: the classes in its sources, and what its train script sets. No torch."""
+"""Finds the classes and defaults that the installed project of a config adds. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from etude.dialects import ownership
 from etude.dialects.mmengine.names import package_of
 from etude.dialects.openmm.checks.project_sources import registered
 
-#: What a dataloader says unless the config does, by the config's ``default_scope``.
+#: Default arguments of dataloaders, by the config's ``default_scope``.
 _LOADER = {"pin_memory": True, "persistent_workers": True, "collate_fn": {"type": "default_collate"}}
 _LOADERS: dict[str, dict[str, Any]] = {"mmpretrain": _LOADER, "mmcls": _LOADER}
-#: Packages whose classes the configs of a project name, too.
+#: Other packages whose classes the configs of a project use.
 _USES = {"mmselfsup": ("mmcls",)}
 
 
 def scope_of(values: Mapping[str, Any], files: Iterable[str]) -> str:
-    """Return the scope that the names of a config are looked up in."""
+    """Return the scope in which the names of a config are looked up."""
     scope = values.get("default_scope")
     return scope if isinstance(scope, str) else next(filter(None, map(package_of, files)), "")
 
 
 def registered_by(scope: str) -> dict[tuple[str, str], str]:
-    """Return (table, name) → ``module:attr`` of what the installed project of a scope, and mmcv 2.x, register."""
+    """Map (registry, name) → ``module:attr`` for what the installed project of a scope, and mmcv 2.x, register."""
     if not scope or ownership.original(scope) is None:
         return {}
     beside = ("mmcv",) if ownership.generation("mmcv") >= 2 else ()
@@ -35,7 +35,7 @@ def registered_by(scope: str) -> dict[tuple[str, str], str]:
 
 
 def beside_mmcv2() -> tuple[str, ...]:
-    """Return the folder that mmcv 2.x is installed in: its transforms are read there, though Étude serves ``mmcv``."""
+    """Return the folder of an installed mmcv 2.x: its transforms are read there, though Étude provides ``mmcv``."""
     top = ownership.original("mmcv") if ownership.generation("mmcv") >= 2 else None
     return (os.path.dirname(top),) if top is not None else ()
 
@@ -43,9 +43,9 @@ def beside_mmcv2() -> tuple[str, ...]:
 def with_project(
     registered: Mapping[tuple[str, str], str], values: Mapping[str, Any], files: Iterable[str]
 ) -> dict[tuple[str, str], str]:
-    """Return ``registered``, which this process and the modules of a config have, with what the config's project has.
+    """Return ``registered``, the classes of this process and of the config's modules, with those of its project.
 
-    A process that has imported MMSelfSup has mmcls' parts, too, and both have a ``BEiT``: the project's own counts.
+    A process that has imported MMSelfSup has mmcls' classes, too, and both have a ``BEiT``: the project's is taken.
     """
     theirs = registered_by(scope_of(values, files))
     own = {at: to for at, to in registered.items() if at not in theirs or to.partition(".")[0] not in ownership.MARKS}

@@ -1,6 +1,6 @@
-"""JSON Schema of an MMEngine config: the runner's keys, and what every class takes that a config can name; and a list.
+"""Makes the JSON Schema of MMEngine configs, and lists of the classes that they can name.
 
-Classes and their arguments are read from the sources behind the registries, so nothing has to be kept in step. A
+Classes and their arguments are read from the sources behind the registries, so the schema is always up to date. A
 config may hold more at its top (user-defined variables) and may name user-defined classes.
 """
 
@@ -15,20 +15,20 @@ from etude.dialects.mmengine.lower import KEYS, TABLES, WORDS
 from etude.dialects.mmengine.projects import registered_by, scope_of
 from etude.dialects.openmm.checks.schemas import DIALECT, DICT, FLAG, TEXT, Components, Own, line_about, markdown
 
-#: Arguments that the runner gives itself, and keys that any component may have beside those of its class.
+#: Arguments that the runner passes, and keys that components may have in addition to the arguments of their class.
 _GIVEN = {"runner", "dataloader", "optimizer", "params", "dataset", "param_name", "data_batch"}
 _BESIDE: Mapping[str, tuple[str, ...]] = {
     "HOOKS": ("priority",), "PARAM_SCHEDULERS": ("convert_to_iter_based", "epoch_length", "param_name"),
     "OPTIM_WRAPPERS": ("optimizer", "constructor", "paramwise_cfg"), "DATA_SAMPLERS": ("seed",),
     "LOOPS": ("by_epoch",), "DATASETS": ("dataset", "datasets"),
 }  # fmt: skip
-#: What a table's components may have beside the arguments of their classes.
+#: The types of those additional keys.
 _EXTRA_TYPES = KEYS.schemas("beside")
 _DEFAULTS = {"OPTIM_WRAPPERS": "OptimWrapper", "LOG_PROCESSORS": "LogProcessor"}
 
 
 def json_schema(tree: Tree | None = None) -> dict[str, Any]:
-    """Return the schema (draft 2020-12); with ``tree`` also of the classes that its modules register."""
+    """Return the schema (draft 2020-12); with ``tree``, including the classes that its modules register."""
     own = _own(tree)
     return {
         "$schema": DIALECT,
@@ -40,7 +40,7 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
 
 
 def markdown_schema(tree: Tree | None = None) -> str:
-    """Return the same to read: keys, then classes by registry with what they take."""
+    """Return the schema as Markdown: keys, then classes by registry with their arguments."""
     own = _own(tree)
     return markdown("MMEngine", KEYS.keys(), {name: _targets(name, own) for name in _tables(own)}, own, _GIVEN)
 
@@ -64,13 +64,12 @@ def _component(table: str, own: Own) -> dict[str, Any]:
 
 
 def _targets(table: str, own: Own) -> dict[str, str]:
-    """Name → ``module:attr``; a user-defined class takes the place of one that it is called like."""
+    """Map name → ``module:attr``. A user-defined class replaces one of the same name."""
     return {**TABLES.get(table, {}), **own.table(table)}
 
 
 def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
-    """Registry → name → where it comes from and a line about it; with ``tree`` also what its project and its modules
-    register."""
+    """Map registry → name → origin and description; with ``tree``, including what its project and modules register."""
     own, found = _own(tree), {}
     for table in _tables(own):
         shown, homes = _targets(table, own), {**names.REGISTERED.get(table, {}), **own.table(table)}

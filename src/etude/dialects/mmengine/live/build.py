@@ -1,4 +1,4 @@
-"""A plan of this dialect → the run of a runner, made as the downstream train scripts make it."""
+"""Builds MMEngine's Runner from a plan, in the way of MMSelfSup's and MMPretrain's train scripts."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _TORCHRUN = "torchrun --nproc-per-node 2 -m etude train CONFIG --launcher pytorc
 
 
 def build(plan: Plan, options: Options) -> Run:
-    """Return the runner that the config describes, with the command line's wishes; its ``loop`` trains."""
+    """Return the run of the runner that config and command line describe; its ``loop`` trains."""
     imports.install()
-    _require_there(options.resume)
+    _require_checkpoint(options.resume)
     file = plan.files[0] if plan.files else None
     cfg = Config(dict(plan.source), filename=file)
     _import_user_modules(plan, file)
@@ -46,7 +46,7 @@ def build(plan: Plan, options: Options) -> Run:
     return _as_run(runner, plan, grace=options.grace)
 
 
-def _require_there(resume: str | None) -> None:
+def _require_checkpoint(resume: str | None) -> None:
     """Report a missing checkpoint before anything is built."""
     if resume not in (None, "", "auto") and is_missing(resume):
         hint = near_checkpoint(str(resume))
@@ -54,7 +54,7 @@ def _require_there(resume: str | None) -> None:
 
 
 def _import_user_modules(plan: Plan, file: str | None) -> None:
-    """``custom_imports``, found from the current folder and from the config's."""
+    """Import ``custom_imports``, looked up in the current folder and in those of the config files."""
     for folder in (os.getcwd(), *(os.path.dirname(os.path.abspath(name)) for name in plan.files)):
         if folder not in sys.path:
             sys.path.append(folder)
@@ -62,7 +62,7 @@ def _import_user_modules(plan: Plan, file: str | None) -> None:
 
 
 def _as_run(runner: Any, plan: Plan, *, grace: float) -> Run:
-    """Return the runner's run, with what the command line promises around it: signals and a time limit."""
+    """Return the runner's run. As the command line promises, it handles signals and a time limit."""
     run: Run = runner.core_run
     run.plan, run.folder = plan, Path(runner.work_dir)
     run.world = World(rank=runner.rank, size=runner.world_size, local_rank=int(os.environ.get("LOCAL_RANK", 0)))
@@ -81,9 +81,9 @@ def _as_run(runner: Any, plan: Plan, *, grace: float) -> Run:
 
 
 class _Stops(Stops):
-    """A signal ends a validation of the train loop at once: the training before it is saved, and it is done again.
+    """Ends a validation of the train loop at once when a signal comes: the weights are saved, and a resume repeats it.
 
-    Several processes finish a validation, for they wait for one another at its end.
+    With several processes a validation is finished, because its end is a collective that all of them must reach.
     """
 
     def before_eval_step(self, run: Run) -> None:
@@ -95,16 +95,16 @@ class _Stops(Stops):
 
 @contextmanager
 def _silence(quiet: bool) -> Iterator[None]:
-    """While the logger is made its console is where standard output goes; with ``--quiet`` that is nowhere."""
+    """Discard standard output while the logger is made, if ``quiet``: the logger keeps the stream it finds there."""
     if not quiet:
         yield
         return
-    with redirect_stdout(_Nowhere()):
+    with redirect_stdout(_Discard()):
         yield
 
 
-class _Nowhere(TextIOBase):
-    """A stream that keeps nothing, and that the logger can keep."""
+class _Discard(TextIOBase):
+    """A stream that discards what is written. The logger holds on to it for the whole run."""
 
     def write(self, text: str) -> int:
         return len(text)
@@ -161,7 +161,7 @@ def _turn_on_scaling(cfg: Any) -> None:
 
 
 def _shorten(cfg: Any, plan: Plan, extras: Mapping[str, Any]) -> None:
-    """``--limit-batches`` and ``--fast-dev-run``; the latter leaves nothing behind."""
+    """Apply ``--limit-batches`` and ``--fast-dev-run``. The latter writes to a temporary folder and saves nothing."""
     limit = plan.train.limit_batches
     if limit is not None:
         for name in ("train_dataloader", "val_dataloader", "test_dataloader"):
@@ -176,7 +176,10 @@ def _shorten(cfg: Any, plan: Plan, extras: Mapping[str, Any]) -> None:
 
 
 def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mapping[str, Any]:
-    """Return the metrics on the test data, or on the validation data in its place: no hook saves a best file."""
+    """Return the metrics on the test data, or on the validation data in its place.
+
+    Both go through ``runner.test()``, so that no hook saves a best checkpoint.
+    """
     source = dict(plan.source)
     if split == "val":
         fp16 = bool((source.get("val_cfg") or {}).get("fp16", False))

@@ -1,4 +1,4 @@
-"""Finds the accelerator, and the autocast that fits it."""
+"""Finds the available accelerator, and an autocast context for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_mps_available() -> bool:
 
 
 def _has(name: str) -> bool:
-    """Return whether torch was extended by a device of that name and it is there."""
+    """Return whether an extension of torch provides a device of that name, and it is available."""
     module = getattr(torch, name, None)
     return module is not None and bool(module.is_available())
 
@@ -43,7 +43,7 @@ def is_npu_support_full_precision() -> bool:
 
 
 def get_max_cuda_memory(device: torch.device | None = None) -> int:
-    """Return the peak of the memory in MB since the last call."""
+    """Return the peak memory in MB since the last call."""
     peak = int(torch.cuda.max_memory_allocated(device)) // (1024 * 1024)
     torch.cuda.reset_peak_memory_stats(device)
     return peak
@@ -53,7 +53,7 @@ get_max_musa_memory = get_max_cuda_memory
 
 
 def get_device() -> str:
-    """The name of the best device there is."""
+    """Return the name of the best device on this machine."""
     kinds = (
         ("npu", is_npu_available), ("cuda", is_cuda_available), ("mlu", is_mlu_available),
         ("mps", is_mps_available), ("musa", is_musa_available),
@@ -70,7 +70,7 @@ def autocast(
     enabled: bool = True,
     cache_enabled: bool | None = None,
 ) -> Any:
-    """``torch.autocast`` with the dtype that the device is good at: half on accelerators, bfloat16 on the CPU."""
+    """Return ``torch.autocast``. The default dtype is float16 on accelerators and bfloat16 on the CPU."""
     device_type = device_type or get_device()
     if enabled and device_type not in (*_HALF, "cpu", "xpu"):
         raise ValueError(f"User specified autocast device_type must be cuda or cpu, but got {device_type}")
@@ -83,7 +83,7 @@ def autocast(
 
 
 def default_device() -> str:
-    """Return the kind of device that models are moved to on this machine."""
+    """Return the type of device that models are moved to on this machine."""
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"

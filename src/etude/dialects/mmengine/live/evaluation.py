@@ -1,4 +1,4 @@
-"""Gives every batch to all metrics, and unites what they compute."""
+"""MMEngine's Evaluator and BaseMetric: metrics over a whole validation or test set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from etude.dialects.openmm.registries.root import EVALUATOR, METRICS
 
 @EVALUATOR.register_module()
 class Evaluator:
-    """One metric or several, as objects or configs."""
+    """Gives every batch to one or more metrics (objects or configs), and merges their results."""
 
     def __init__(self, metrics: dict[str, Any] | BaseMetric | Sequence[Any]) -> None:
         self._dataset_meta: dict[str, Any] | None = None
@@ -28,7 +28,7 @@ class Evaluator:
 
     @property
     def dataset_meta(self) -> dict[str, Any] | None:
-        """Return what is known about the dataset; setting it sets it for all metrics."""
+        """Return the metainfo of the dataset. Setting it sets it for all metrics."""
         return self._dataset_meta
 
     @dataset_meta.setter
@@ -38,13 +38,13 @@ class Evaluator:
             metric.dataset_meta = dataset_meta
 
     def process(self, data_samples: Sequence[Any], data_batch: Any = None) -> None:
-        """Give a batch and the model's outputs for it to every metric; data elements as dicts."""
+        """Give a batch and the model's outputs for it to every metric. Data elements become dicts."""
         samples = [sample.to_dict() if is_element(sample) else sample for sample in data_samples]
         for metric in self.metrics:
             metric.process(data_batch, samples)
 
     def evaluate(self, size: int) -> dict[str, Any]:
-        """Return the metrics of all of them; a name that two of them use is refused."""
+        """Return the results of all metrics by name. Raises ``ValueError`` if two metrics use one name."""
         united: dict[str, Any] = {}
         for metric in self.metrics:
             found = metric.evaluate(size)
@@ -60,7 +60,7 @@ class Evaluator:
     def offline_evaluate(
         self, data_samples: Sequence[Any], data: Sequence[Any] | None = None, chunk_size: int = 1
     ) -> dict[str, Any]:
-        """Return the metrics of predictions that were made before."""
+        """Return the metrics of given predictions, without a model."""
         if data is not None:
             assert len(data_samples) == len(data), (
                 f"data_samples and data should have the same length, but got {len(data_samples)} and {len(data)}"
@@ -72,7 +72,7 @@ class Evaluator:
 
 
 def get_metric_value(indicator: str, metrics: dict[str, Any]) -> Any:
-    """Return the metric called ``indicator``: its whole name, or the part behind the prefix if only one has that."""
+    """Return the metric called ``indicator``: the whole name, or the part after the prefix if only one matches."""
     if "/" in indicator:
         if indicator not in metrics:
             raise ValueError(f'The indicator "{indicator}" can not match any metric in {list(metrics)}')
@@ -90,7 +90,7 @@ def _ending_in(indicator: str, metrics: dict[str, Any]) -> Iterator[str]:
 
 
 class BaseMetric(metaclass=ABCMeta):
-    """``process`` appends to ``self.results``; ``compute_metrics`` makes numbers of them on the first rank.
+    """The base class of metrics. ``process`` appends to ``self.results``; rank 0 calls ``compute_metrics`` on all.
 
     Names of metrics are prefixed with ``prefix``, or ``default_prefix``, and a slash.
     """
@@ -109,7 +109,7 @@ class BaseMetric(metaclass=ABCMeta):
 
     @property
     def dataset_meta(self) -> dict[str, Any] | None:
-        """Return what is known about the dataset; set before an evaluation."""
+        """Return the metainfo of the dataset, which is set before an evaluation."""
         return self._dataset_meta
 
     @dataset_meta.setter
@@ -118,14 +118,14 @@ class BaseMetric(metaclass=ABCMeta):
 
     @abstractmethod
     def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:
-        """Take what is needed of a batch and of the model's outputs for it into ``self.results``."""
+        """Append to ``self.results`` what ``compute_metrics`` needs of a batch and the model's outputs for it."""
 
     @abstractmethod
     def compute_metrics(self, results: list[Any]) -> dict[str, Any]:
         """Return names and values from the results of the whole dataset."""
 
     def evaluate(self, size: int) -> dict[str, Any]:
-        """Return the metrics of a dataset of ``size`` samples; the sampler's padding is cut off."""
+        """Return the metrics of a dataset of ``size`` samples. Results of samples that padding repeated are cut off."""
         if not self.results:
             log_warning(
                 f"{type(self).__name__} got empty `self.results`. Please ensure that the processed results are "
@@ -162,7 +162,7 @@ class BaseMetric(metaclass=ABCMeta):
 
 @METRICS.register_module()
 class DumpResults(BaseMetric):
-    """Writes all predictions to a pickle file and gives no metric."""
+    """Writes all predictions to a pickle file and returns no metric."""
 
     def __init__(self, out_file_path: str, collect_device: str = "cpu", collect_dir: str | None = None) -> None:
         super().__init__(collect_device=collect_device, collect_dir=collect_dir)

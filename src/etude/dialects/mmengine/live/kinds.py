@@ -1,4 +1,4 @@
-"""Kinds of values under the names that MMEngine's files give them; users' type hints import these."""
+"""Type aliases of MMEngine, which users import for type hints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train, validation and test loops: the faces that configs name, over the engine's own steps."""
+"""MMEngine's train, validation and test loops, run by Étude's training step and evaluation."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from etude.errors import Stopped
 
 
 class BaseLoop(metaclass=ABCMeta):
-    """The base of loops: a subclass gives ``run()``. A config of a dataloader is built with the runner's seed."""
+    """The base class of loops; subclasses implement ``run()``. A dataloader config is built with the runner's seed."""
 
     def __init__(self, runner: Any, dataloader: Any) -> None:
         self._runner = runner
-        #: The run that this loop moves.
+        #: Étude's run, whose counters this loop moves.
         self.core: Run = getattr(runner, "core_run", None)  # type: ignore[assignment]
         if isinstance(dataloader, dict):
             differs = runner._randomness_cfg.get("diff_rank_seed", False)
@@ -40,16 +40,16 @@ class BaseLoop(metaclass=ABCMeta):
 
     @abstractmethod
     def run(self) -> Any:
-        """Do all of it."""
+        """Run the whole loop."""
 
 
 class _TrainLoop(BaseLoop):
-    """What both train loops share: counters (the run's own) and the question whether a validation is due."""
+    """The base of both train loops: keeps the counters in Étude's run and decides when a validation is due."""
 
     stop_training: bool = False
-    #: While there is a validation: the random numbers that training had before it.
+    #: During a validation: the states of the random generators from before it, else None.
     generators: Snapshot | None = None
-    #: Whether there was a validation before.
+    #: Whether a validation has been run before.
     validated: bool = False
 
     def __init__(
@@ -64,7 +64,7 @@ class _TrainLoop(BaseLoop):
         self._epoch, self._iter = 0, 0
         self.val_begin, self.val_interval = val_begin, val_interval
         self.stop_training = False
-        #: Where in the data the loop is.
+        #: The position in the training data.
         self.passes = Passes(lambda: self.dataloader, lambda: self.core.step, _warn)
         dataset: Any = getattr(self.dataloader, "dataset", None)
         if hasattr(dataset, "metainfo"):
@@ -89,7 +89,7 @@ class _TrainLoop(BaseLoop):
     def _epoch(self, value: int) -> None:
         self.core.epoch = value
 
-    #: Epochs and iterations that are finished; hooks ask for them several times in every iteration.
+    #: Finished epochs and iterations. ``attrgetter`` is faster than a method: hooks ask several times per iteration.
     epoch: int = property(attrgetter("core.epoch"))  # type: ignore[assignment]
     iter: int = property(attrgetter("core.step"))  # type: ignore[assignment]
     max_epochs: int = property(attrgetter("_max_epochs"))  # type: ignore[assignment]
@@ -97,24 +97,24 @@ class _TrainLoop(BaseLoop):
 
     @property
     def stopping(self) -> bool:
-        """Return whether a hook, or a signal to the process, asked for the end."""
+        """Return whether a hook or a signal has asked to stop."""
         return self.stop_training or self.core.stopping is not None
 
     def _step(self, batch_idx: int, data_batch: Any) -> None:
-        """Give one batch to the engine: hooks, ``train_step`` of the model, hooks, counters."""
+        """Train on one batch: hooks, ``train_step`` of the model, hooks, counters."""
         run = self.core
         run.step_in_epoch = batch_idx
         train_step(run, data_batch)
 
     def _decide_current_val_interval(self) -> None:
-        """Take the interval of the milestone that the coming count has reached."""
+        """Set ``val_interval`` to that of the milestone which the coming epoch or iteration has reached."""
         if len(self.dynamic_milestones) == 1:
             return
         now = self._epoch if isinstance(self, EpochBasedTrainLoop) else self._iter
         self.val_interval = self.dynamic_intervals[bisect.bisect(self.dynamic_milestones, now + 1) - 1]
 
     def _validate(self) -> None:
-        """Validate. One that a signal or an exception ends is owed by then, and forgotten so far."""
+        """Validate. If a signal or an exception ends it, undo what it changed and mark the validation as owed."""
         loader = self.runner.val_loop.dataloader
         begun, self.validated = self.validated, True
         self.generators = Snapshot.take()
@@ -140,7 +140,7 @@ class _TrainLoop(BaseLoop):
         self.validated = begun
 
     def _validate_if_due(self, count: int, last: int) -> None:
-        """Validate after epoch or iteration ``count`` if that is due; note it as owed if a signal leaves no time."""
+        """Validate after epoch or iteration ``count`` if that is due. If a signal leaves no time, mark it as owed."""
         self._decide_current_val_interval()
         if not self._validation_is_due(count, last):
             return
@@ -150,12 +150,12 @@ class _TrainLoop(BaseLoop):
             self._validate()
 
     def _validate_if_owed(self, count: int, last: int) -> None:
-        """Do the validation that the resumed run did not come to."""
+        """Run the validation that the interrupted run could not finish."""
         if self.runner.owed_validation:
             self.runner.owed_validation = False
             self._validate_if_due(count, last)
 
-    def _tell_if_over(self, count: int, last: int) -> None:
+    def _log_if_over(self, count: int, last: int) -> None:
         """Log that a resumed run has nothing left to do."""
         if count >= last > 0:
             unit = "epochs" if isinstance(self, EpochBasedTrainLoop) else "iters"
@@ -169,7 +169,7 @@ class _TrainLoop(BaseLoop):
 
 
 class EpochBasedTrainLoop(_TrainLoop):
-    """Epochs, and a validation after every ``val_interval``-th of them from ``val_begin`` on, and after the last.
+    """Trains by epochs. Validates every ``val_interval`` epochs from ``val_begin`` on, and after the last epoch.
 
     .. code-block:: text
 
@@ -194,14 +194,14 @@ class EpochBasedTrainLoop(_TrainLoop):
 
     def run(self) -> Any:
         self.runner.call_hook("before_train")
-        self._tell_if_over(self._epoch, self._max_epochs)
+        self._log_if_over(self._epoch, self._max_epochs)
         if self._batches_done() == 0:
             self.runner.restore_generators()
             self._validate_if_owed(self._epoch, self._max_epochs)
         while self._epoch < self._max_epochs and not self.stopping:
             epoch = self._epoch
             self.run_epoch()
-            if self._epoch > epoch:  # else a signal has ended it in the middle
+            if self._epoch > epoch:  # else a signal has ended the epoch in the middle
                 self._validate_if_due(self._epoch, self._max_epochs)
         self.runner.call_hook("after_train")
         return self.runner.model
@@ -221,19 +221,19 @@ class EpochBasedTrainLoop(_TrainLoop):
         self._epoch += 1
 
     def _batches_done(self) -> int:
-        """Return how many batches of this epoch were trained on before; not 0 only after a resume from the middle."""
+        """Return how many batches of this epoch are done already: 0 unless a run is resumed inside an epoch."""
         length = len(self.dataloader)
         number, first = self.passes.current or (self._epoch, self._epoch * length)
         ahead = self._iter - first if number == self._epoch else 0
         return ahead if 0 < ahead <= length else 0
 
     def run_iter(self, idx: int, data_batch: Sequence[dict[str, Any]]) -> None:
-        """One iteration."""
+        """Train on one batch, the ``idx``-th of the epoch."""
         self._step(idx, data_batch)
 
 
 class IterBasedTrainLoop(_TrainLoop):
-    """Iterations on data that never ends; ``epoch`` stays 0, the points of an epoch come once, around all of it."""
+    """Trains by iterations on endless data. ``epoch`` stays 0; epoch hooks are called once, around the whole run."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class IterBasedTrainLoop(_TrainLoop):
     def run(self) -> Any:
         run = self.core
         self.runner.call_hook("before_train")
-        self._tell_if_over(run.step, self._max_iters)
+        self._log_if_over(run.step, self._max_iters)
         run.hooks.before_epoch(run)
         if self._iter > 0:
             self.dataloader_iterator.skip(self._iter)
@@ -270,12 +270,12 @@ class IterBasedTrainLoop(_TrainLoop):
         return self.runner.model
 
     def run_iter(self, data_batch: Sequence[dict[str, Any]]) -> None:
-        """One iteration."""
+        """Train on one batch."""
         self._step(self._iter, data_batch)
 
 
 class _EvaluationLoop(BaseLoop):
-    """A pass over data without learning; ``mode`` is ``val`` or ``test``."""
+    """The base of validation and test loops: one pass over the data. ``mode`` is ``val`` or ``test``."""
 
     mode: str
 
@@ -295,7 +295,7 @@ class _EvaluationLoop(BaseLoop):
         self._losses = ValLosses(self.mode)
 
     def run(self) -> dict[str, float]:
-        """Go through all batches, then return the metrics of the evaluator."""
+        """Run all batches through the model and return the metrics of the evaluator."""
         runner, mode = self.runner, self.mode
         runner.call_hook(f"before_{mode}")
         runner.call_hook(f"before_{mode}_epoch")
@@ -305,20 +305,20 @@ class _EvaluationLoop(BaseLoop):
         runner.call_hook(f"after_{mode}")
         return metrics
 
-    # -- what the engine's evaluate() asks for --------------------------------------------------------------------
+    # -- called by Étude's evaluate() -----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Before the first batch."""
+        """Reset the collected losses and the batch index."""
         self._losses = ValLosses(self.mode)
         self._batch_idx = 0
 
     def step(self, run: Run, data_batch: Any) -> None:
-        """One batch."""
+        """Evaluate one batch."""
         self.run_iter(self._batch_idx, data_batch)
         self._batch_idx += 1
 
     def end(self) -> dict[str, float]:
-        """After the last batch: the metrics, and the losses that the model handed out."""
+        """Return the metrics, and the means of the losses that the model returned beside its predictions."""
         with torch.enable_grad():  # a metric may train something of its own, a probe for example
             metrics: dict[str, float] = self.evaluator.evaluate(len(self.dataloader.dataset))
         if self._losses:
@@ -357,7 +357,7 @@ def _warn(text: str) -> None:
 def calc_dynamic_intervals(
     start_interval: int, dynamic_interval_list: list[tuple[int, int]] | None = None
 ) -> tuple[list[int], list[int]]:
-    """``[(start, interval), …]`` → the milestones, 0 first, and the interval that rules from each of them on."""
+    """Split ``[(start, interval), …]`` into milestones, beginning with 0, and the interval from each of them on."""
     if dynamic_interval_list is None:
         return [0], [start_interval]
     assert all(isinstance(item, tuple) for item in dynamic_interval_list), (
@@ -368,7 +368,7 @@ def calc_dynamic_intervals(
 
 
 def _parse_losses(losses: dict[str, Any], stage: str) -> dict[str, float]:
-    """Means of the losses that a validation or test collected (history buffers or lists of numbers)."""
+    """Return the means of the losses that a validation or test collected (history buffers or lists of numbers)."""
     collected = ValLosses(stage)
     collected.histories = losses
     return collected.means()

@@ -1,4 +1,4 @@
-"""Adapters that converted MMEngine configs name: the native engine calls models, metrics and hooks of MMEngine."""
+"""Adapters for converted configs: let Étude's native loop call models, metrics and hooks written for MMEngine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from etude.dialects.openmm.live.native import ForeignHook
 
 
 class TrainStep:
-    """Takes the losses of ``model(mode="loss")`` and lets the native step learn from them."""
+    """Makes one update from the losses of ``model(mode="loss")``, with the native backward and optimizer step."""
 
     def __init__(self, forward: Any, optimizers: Mapping[str, torch.optim.Optimizer], step: Step) -> None:
         self.model: BaseModel = forward.model
@@ -38,7 +38,7 @@ class TrainStep:
 
 
 class Validation(EngineHook):
-    """Has evaluations call ``model.val_step`` and give its predictions to the metrics, as MMEngine's do."""
+    """Makes evaluations call ``model.val_step`` and give its predictions to the metrics, as in MMEngine."""
 
     def attach(self, run: Run) -> None:
         loader: Any = run.data["val"]
@@ -46,7 +46,7 @@ class Validation(EngineHook):
 
 
 class Predictions:
-    """An evaluation of what ``model.val_step`` predicts."""
+    """Evaluates the predictions of ``model.val_step``."""
 
     def __init__(self, model: Any, metrics: list[Any], dataset: Any) -> None:
         self.model, self.evaluator, self.dataset = model, Evaluator(metrics), dataset
@@ -71,7 +71,7 @@ class Predictions:
 
 
 class Hook(ForeignHook):
-    """A hook for MMEngine."""
+    """Wraps a hook that was written for MMEngine."""
 
     stages = {
         "before_run": "before_run", "before_train": "before_train", "before_epoch": "before_train_epoch",

@@ -1,4 +1,4 @@
-"""Data that begins again and again, and the losses that a model hands out in a validation."""
+"""An endless iterator over a dataloader, and the losses that a model returns in a validation."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from etude.dialects.openmm.logging import log_warning
 
 
 class _InfiniteDataloaderIterator:
-    """The batches of a dataloader again and again; samplers are reported each new pass.
+    """Repeats the batches of a dataloader without end. Samplers get ``set_epoch`` before each new pass.
 
-    The first pass begins with the first batch that is asked for, so that a resumed run loads nothing without effect.
+    The first pass begins with the first batch that is asked for, so that a resumed run loads no batch in vain.
     """
 
     def __init__(self, dataloader: Any, passes: Passes | None = None) -> None:
@@ -28,7 +28,7 @@ class _InfiniteDataloaderIterator:
         self._iterator: Iterator[Any] | None = None
         self._epoch = 0
         if isinstance(dataloader, DataLoader) and dataloader.generator is None:
-            torch.empty((), dtype=torch.int64).random_()  # what the original draws here, for its workers
+            torch.empty((), dtype=torch.int64).random_()  # as MMEngine, which makes an iterator here
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -44,7 +44,7 @@ class _InfiniteDataloaderIterator:
             return next(self._iterator)
 
     def skip(self, count: int) -> None:
-        """Go on behind the first ``count`` batches, as if they had been taken."""
+        """Skip the first ``count`` batches, as if they had been taken."""
         known = None if self._passes is None else self._passes.resumed
         if known is None:
             self._iterator = self._first_pass(count)
@@ -73,7 +73,7 @@ class _InfiniteDataloaderIterator:
 
 
 class ValLosses:
-    """A last output that is a data element with ``loss`` alone in it is taken off and averaged over the pass."""
+    """Averages losses over a validation or test. Models return them as a last data element that holds only ``loss``."""
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
@@ -83,7 +83,7 @@ class ValLosses:
         return bool(self.histories)
 
     def take(self, outputs: Any) -> Any:
-        """Return the predictions without the trailing losses; those are remembered."""
+        """Return the predictions without the trailing losses, which are recorded."""
         last: Any = outputs[-1] if isinstance(outputs, list | tuple) and outputs else None
         if not is_element(last) or list(last.keys()) != ["loss"]:
             return outputs
@@ -101,7 +101,7 @@ class ValLosses:
 
 
 def _scalars(name: str, value: Any) -> list[torch.Tensor]:
-    """Return what is averaged: of a list each of its losses, while training takes their sum."""
+    """Return the values to average: each loss of a list by itself, while training takes their sum."""
     if isinstance(value, torch.Tensor):
         return [value.detach().mean()]
     if isinstance(value, list | tuple):

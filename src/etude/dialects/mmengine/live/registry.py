@@ -1,4 +1,4 @@
-"""Fills MMEngine's root registries with the names of what the dialect brings; each is imported when asked for."""
+"""Fills MMEngine's root registries with Étude's classes, each imported when it is first asked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ for _name, _entries in names.REGISTERED.items():
 
 
 def __getattr__(name: str) -> Any:
-    """Return a root registry (``registry.HOOKS``), or those of a project (``registry.mmselfsup.MODELS``)."""
+    """Return a root registry (``registry.HOOKS``), or the registries of a project (``registry.mmselfsup.MODELS``)."""
     if name in ROOTS:
         return ROOTS[name]
     if name not in names.PROJECTS:
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 def _project(scope: str) -> SimpleNamespace:
     """Make the registries of a project: children of the root ones, with what the project registers.
 
-    This adds its scope to the tree, so it waits until one of them is asked for.
+    This adds the project's scope to the tree of registries, so it happens only when one of them is asked for.
     """
     roots = {name: root for name, root in ROOTS.items() if name not in ("FUNCTIONS", "INFERENCERS", "STRATEGIES")}
     made = {name: Registry(root.name, parent=root, scope=scope) for name, root in roots.items()}

@@ -1,4 +1,4 @@
-"""MMEngine's loops going through their iterations with nothing computed, for ``etude plan``."""
+"""Runs MMEngine's loops without computing anything, for ``etude plan``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from etude.dialects.mmengine.live.runner.hooking import Acting, _after_iter, _be
 from etude.dialects.openmm.priority import get_priority
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Noted, Record
 
-#: A point of MMEngine's → the engine's word for it.
+#: MMEngine's callback points → Étude's.
 POINTS = {
     "before_train_epoch": "before_epoch", "before_train_iter": "before_step", "after_train_iter": "after_step",
     "after_train_epoch": "after_epoch", "before_val": "before_eval", "before_val_epoch": "before_eval",
@@ -47,8 +47,11 @@ def prepare(run: Run) -> None:
 
 
 def rehearse(run: Run, record: Record) -> None:
-    """The train loop runs on blanks. Schedulers step for real; the hooks that save and log are asked by their own rules
-    and what they would do is noted, as are validations. User-defined hooks are noted where they act."""
+    """Run the train loop on blank batches and record what would happen.
+
+    Schedulers really step. Hooks that save and log decide by their own rules, but only the decision is recorded;
+    so are validations. User-defined hooks are not called: the points where they would act are recorded.
+    """
     runner: Any = run.runner
     if runner._train_loop is None:
         record.note("the config has no train_cfg: nothing is trained")
@@ -61,14 +64,14 @@ def rehearse(run: Run, record: Record) -> None:
 
 
 class _Shown(Acting):
-    """A hook with the priority that it was given, as it is reported."""
+    """A hook with the priority that it was given, for display."""
 
     def __init__(self, hook: Hook, runner: Any) -> None:
         super().__init__(hook, runner, get_priority(hook.priority))
 
 
 class _Stage:
-    """A runner whose parts are replaced by ones that only note what they would do."""
+    """Replaces parts of a runner by ones that only record what they would do."""
 
     def __init__(self, runner: Any, record: Record) -> None:
         self.runner, self.record, self.run = runner, record, runner.core_run
@@ -101,7 +104,7 @@ class _Stage:
                     acts[fn_name](self.quiet, **kwargs)
 
     def _train_step(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Stands for the model's; a user-defined loop may count by itself."""
+        """Replace the model's ``train_step``. The counter is the runner's: a user-defined loop may count by itself."""
         self.run.step = int(self.runner.iter)
         self.record.update()
         self.run.stage = "after_step"
@@ -121,7 +124,10 @@ class _Stage:
 
 
 def _acts(hook: Hook, runner: Any, record: Record) -> Acts:
-    """Return what of a hook is really called: the schedules, and rules of what is due with their work taken out."""
+    """Return the methods of a hook that are really called.
+
+    These are schedules, and the rules of saving and logging, with the saving itself replaced by a record.
+    """
     if type(hook) in (ParamSchedulerHook, SimSiamHook):
         return {name: getattr(hook, name) for name in _TRAINING if acts_at(hook, name)}
     if type(hook) is LoggerHook:
@@ -180,11 +186,11 @@ class _Endless:
         return len(self._dataloader)
 
     def skip(self, count: int) -> None:
-        """There is nothing to be skipped."""
+        """Do nothing: blank batches are all the same."""
 
 
 class _Quiet:
-    """A runner that writes nothing: a log line is noted instead."""
+    """A runner that writes nothing: it records that a log line was due."""
 
     def __init__(self, runner: Any, record: Record) -> None:
         self._runner, self._record = runner, record
@@ -194,7 +200,7 @@ class _Quiet:
         return getattr(self._runner, name)
 
     def info(self, *args: Any, **kwargs: Any) -> None:
-        """A line of text."""
+        """Discard a line of text."""
 
     add_scalars = warning = info
 

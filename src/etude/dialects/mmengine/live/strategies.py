@@ -1,4 +1,4 @@
-"""Strategies: how a FlexibleRunner makes model, optimizers and schedulers ready, in one process or several."""
+"""Strategies of FlexibleRunner: prepare model, optimizers and schedulers for a single device, DDP or FSDP."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from etude.dialects.mmengine.live.runner.features import compile_method
 from etude.dialects.openmm.registries.root import FUNCTIONS, MODEL_WRAPPERS
 from etude.dialects.openmm.state import is_wrapper
 
-_FORMS = {"full": StateDictType.FULL_STATE_DICT, "local": StateDictType.LOCAL_STATE_DICT}
+_STATE_DICT_TYPES = {"full": StateDictType.FULL_STATE_DICT, "local": StateDictType.LOCAL_STATE_DICT}
 
 
 class BaseStrategy(metaclass=ABCMeta):
-    """``prepare`` takes configs or objects and gives back what is ready; a subclass says how a model is wrapped.
+    """The base class of strategies. ``prepare`` builds from configs or objects; subclasses implement ``_wrap_model``.
 
-    Checkpoints are the runner's.
+    The runner, not the strategy, saves and loads checkpoints.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class BaseStrategy(metaclass=ABCMeta):
 
     @abstractmethod
     def _wrap_model(self, model: nn.Module) -> nn.Module:
-        """Return the model on its device, inside whatever unites several processes."""
+        """Return the model on its device, wrapped for several processes where that is needed."""
 
     def prepare(
         self,
@@ -70,7 +70,7 @@ class BaseStrategy(metaclass=ABCMeta):
         compile: bool | dict[str, Any] = False,
         dispatch_kwargs: dict[str, Any] | None = None,
     ) -> list[Any]:
-        """Model, optim wrapper and schedulers (those that were given), built and wrapped; once."""
+        """Build and wrap the model and, if given, optim wrapper and schedulers. Later calls return the same objects."""
         if self._prepared:
             return self._prepared_components()
         self.dispatch_kwargs.update(dispatch_kwargs or {})
@@ -89,7 +89,7 @@ class BaseStrategy(metaclass=ABCMeta):
         return model_of(model)
 
     def build_optim_wrapper(self, optim_wrapper: Any, model: nn.Module) -> OptimWrapper | OptimWrapperDict:
-        """Return the optim wrapper that a config describes, and how many updates it will see."""
+        """Return the optim wrapper that a config describes, with its counts of iterations set."""
         made = optim_wrapper_of(model, optim_wrapper)
         if getattr(made, "_accumulative_counts", 1) > 1 and "max_iters" not in self.dispatch_kwargs:
             raise ValueError('"max_iters" must be specified in dispatch_kwargs: gradients are accumulated')
@@ -97,7 +97,7 @@ class BaseStrategy(metaclass=ABCMeta):
         return made
 
     def build_param_scheduler(self, scheduler: Any, optim_wrapper: Any) -> Any:
-        """Schedulers; by name when there are several optimizers."""
+        """Return a list of schedulers, or a dict of lists by name for several optimizers."""
         facts = {name: self.dispatch_kwargs.get(name) for name in ("max_epochs", "max_iters", "epoch_length")}
         return schedulers_by_name(scheduler, optim_wrapper, lambda one, wrapper: schedulers_of(one, wrapper, **facts))
 
@@ -115,7 +115,7 @@ class BaseStrategy(metaclass=ABCMeta):
 
     @property
     def world_size(self) -> int:
-        """Return how many processes take part."""
+        """Return the number of processes."""
         return 1
 
     def _prepared_components(self) -> list[Any]:
@@ -124,14 +124,14 @@ class BaseStrategy(metaclass=ABCMeta):
 
 
 class SingleDeviceStrategy(BaseStrategy):
-    """The model on the device that is there; layers that would unite processes are turned back."""
+    """Puts the model on the available device and turns SyncBatchNorm layers back into plain ones."""
 
     def _wrap_model(self, model: nn.Module) -> nn.Module:
         return revert_sync_batchnorm(model.to(default_device()))
 
 
 class DDPStrategy(BaseStrategy):
-    """``model_wrapper`` is a config (default ``MMDistributedDataParallel``), ``sync_bn`` is ``'torch'`` or None."""
+    """Wraps the model in DDP. ``model_wrapper`` is a config of another wrapper; ``sync_bn`` is ``'torch'`` or None."""
 
     def __init__(
         self, *, model_wrapper: dict[str, Any] | None = None, sync_bn: str | None = None, **kwargs: Any
@@ -158,10 +158,10 @@ class DDPStrategy(BaseStrategy):
 
 
 class FSDPStrategy(DDPStrategy):
-    """``model_wrapper`` holds the arguments of ``MMFullyShardedDataParallel``. Checkpoints are whole, in one file.
+    """Wraps the model in FSDP with the arguments ``model_wrapper``. A checkpoint is one file with all weights.
 
-    ``state_dict_cfg`` is checked, but changes nothing of that. ``activation_checkpointing`` is a dict with
-    ``check_fn``, which says of a module whether its activations are computed again.
+    ``state_dict_cfg`` is checked but does not change that. ``activation_checkpointing`` is a dict with
+    ``check_fn``, which returns whether the activations of a module are recomputed.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class FSDPStrategy(DDPStrategy):
         if not isinstance(skip_init_weights, bool):
             raise TypeError(f"skip_init_weights must be a boolean, but got {type(skip_init_weights)}")
         self.skip_init_weights = skip_init_weights
-        self.state_dict_type = _form(state_dict_cfg)
+        self.state_dict_type = _state_dict_type(state_dict_cfg)
         self.activation_checkpointing = activation_checkpointing
 
     def _init_model_weights(self, model: nn.Module) -> nn.Module:
@@ -202,12 +202,12 @@ class FSDPStrategy(DDPStrategy):
         return made
 
 
-def _form(state_dict_cfg: Any) -> StateDictType:
-    """Return the form of checkpoints that was asked for."""
+def _state_dict_type(state_dict_cfg: Any) -> StateDictType:
+    """Return torch's enum for ``state_dict_cfg``."""
     if isinstance(state_dict_cfg, str):
-        if state_dict_cfg not in _FORMS:
+        if state_dict_cfg not in _STATE_DICT_TYPES:
             raise ValueError(f"FSDP only supports `full` and `local` state_dict_type, but got {state_dict_cfg}")
-        return _FORMS[state_dict_cfg]
+        return _STATE_DICT_TYPES[state_dict_cfg]
     if not isinstance(state_dict_cfg, dict):
         raise TypeError(f"state_dict_cfg should be a `str` or a `dict`, but got {type(state_dict_cfg)}")
     kind = state_dict_cfg.get("state_dict_type", StateDictType.LOCAL_STATE_DICT)
@@ -218,7 +218,7 @@ def _form(state_dict_cfg: Any) -> StateDictType:
 
 
 def _function(given: Any) -> Any:
-    """Return a function, its name in FUNCTIONS, or ``dict(type=…, **arguments)``."""
+    """Return the function that is given itself, by its name in FUNCTIONS, or as ``dict(type=…, **arguments)``."""
     options: dict[str, Any] = {}
     if isinstance(given, dict):
         options = dict(given)

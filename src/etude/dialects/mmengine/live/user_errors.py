@@ -1,7 +1,7 @@
 """Turns wrong results of user-defined models, metrics and hooks into messages that name them.
 
-The exceptions stay those that MMEngine's users know, for scripts that catch them; what the command line says instead is
-put on them as ``etude_reported``. All of this happens only once something has been raised: a step pays nothing for it.
+The exceptions stay those of MMEngine, for scripts that catch them. The message that the command line prints instead is
+attached to them as ``etude_reported``. All of this happens only after an error, so it costs nothing in a step.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from etude.errors import DataError, UserCodeError, printable
 
 
 def tell(error: BaseException, owner: type, method: str, what: str) -> None:
-    """Let ``error`` be reported as ``what`` is wrong with ``method`` of user-defined class ``owner``."""
+    """Let the command line report ``error`` as a mistake in ``method`` of the user-defined class ``owner``."""
     origin = origin_of(getattr(owner, method, owner))
     error.etude_reported = UserCodeError(f"{owner.__name__}.{method} ({origin}) {what}")  # type: ignore[attr-defined]
 
 
 def of_losses(error: BaseException, model: Any, losses: Any) -> None:
-    """Tell what is wrong with what ``forward(mode='loss')`` gave, if that is why a step failed."""
+    """Report what is wrong with the losses of ``forward(mode='loss')``, if that is why a step failed."""
     wrong = _wrong_losses(losses)
     if wrong and _is_own(type(model).parse_losses):
         tell(error, type(model), "forward", f"with mode='loss' {wrong}")
@@ -59,7 +59,7 @@ def _is_trainable(value: Any) -> bool:
 
 
 def of_forward(error: TypeError, model: Any, data: Any) -> None:
-    """Tell what ``forward`` is called with, if that call itself did not fit."""
+    """Report what ``forward`` is called with, if the arguments do not fit its signature."""
     if _is_own(type(model).forward) or takes(model, data, mode=""):
         return
     words = ", ".join(map(str, data)) if isinstance(data, Mapping) else f"{len(data)} values"
@@ -68,7 +68,7 @@ def of_forward(error: TypeError, model: Any, data: Any) -> None:
 
 
 def of_pipeline(error: Exception, dataset: Any, idx: int) -> None:
-    """Tell which transform gave nothing for sample ``idx``, as for all that were tried before."""
+    """Report which transform returned None for sample ``idx``, and so for all samples that were tried."""
     sample, transforms = dataset.get_data_info(idx), iter(getattr(dataset.pipeline, "transforms", ()))
     with suppress(Exception):
         while sample is not None:
@@ -81,7 +81,7 @@ def of_pipeline(error: Exception, dataset: Any, idx: int) -> None:
 
 
 def of_missing_data(error: FileNotFoundError, name: Any) -> None:
-    """Tell that what the dataset called ``name`` reads is not there: the data are at fault, not the code."""
+    """Report that a file of the dataset ``name`` is missing, as an error in the data and not in the code."""
     name = getattr(name, "__name__", name)
     reported = DataError(f"dataset {name}: {printable(str(error))}; relative paths start at {os.getcwd()}")
     reported.__cause__ = error
@@ -89,28 +89,29 @@ def of_missing_data(error: FileNotFoundError, name: Any) -> None:
 
 
 def of_metrics(error: BaseException, metric: Any, computed: Any) -> None:
-    """Tell that ``compute_metrics`` gave no names with values."""
+    """Report that ``compute_metrics`` did not return a dict of values by name."""
     tell(error, type(metric), "compute_metrics", f"must return a dict of values by name, it gave {_kind(computed)}")
 
 
 def of_call(error: TypeError, method: Callable[..., Any]) -> None:
-    """Tell what a hook's method is called with, if ``error`` says that it cannot be called so."""
+    """Report the arguments that a hook's method must take, if ``error`` came from calling it with them."""
     trace = error.__traceback__
     if trace is None or trace.tb_next is not None:
-        return  # it was called, and raised within
+        return  # the error was raised inside the method, not by the call
     called = method.func if isinstance(method, partial) else method
     owner, name = type(getattr(called, "__self__", None)), getattr(called, "__name__", "")
     wanted = next((vars(kind)[name] for kind in owner.__mro__ if _is_own(kind) and name in vars(kind)), None)
     if wanted is not None:
-        tell(error, owner, name, f"cannot be called as MMEngine does: {printable(str(error))}; write `{_head(wanted)}`")
+        text = f"cannot be called as MMEngine does: {printable(str(error))}; write `{_signature_line(wanted)}`"
+        tell(error, owner, name, text)
 
 
 def _is_own(target: Any) -> bool:
     return str(target.__module__).startswith("etude.")
 
 
-def _head(function: Callable[..., Any]) -> str:
-    """``def name(self, runner, batch_idx, data_batch=None)``, without annotations."""
+def _signature_line(function: Callable[..., Any]) -> str:
+    """Return ``def name(self, runner, batch_idx, data_batch=None)``, without annotations."""
     given = inspect.signature(function)
     bare = [one.replace(annotation=inspect.Parameter.empty) for one in given.parameters.values()]
     plain = given.replace(parameters=bare, return_annotation=inspect.Signature.empty)

@@ -1,1 +1,1 @@
-"""Datasets and their wrappers, samplers, and how samples become a batch."""
+"""MMEngine's datasets, dataset wrappers, samplers and collate functions."""

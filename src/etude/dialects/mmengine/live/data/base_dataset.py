@@ -1,4 +1,4 @@
-"""Methods that need the annotations load them first."""
+"""MMEngine's BaseDataset: loads annotations, packs them for workers, and applies the pipeline of transforms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from etude.dialects.openmm.registries.root import TRANSFORMS
 
 
 def force_full_init(old_func: Callable[..., Any]) -> Callable[..., Any]:
-    """Call ``full_init()`` of the object before the first method call."""
+    """Call ``full_init()`` of the object before the first call of a decorated method."""
 
     @functools.wraps(old_func)
     def wrapper(obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -31,7 +31,7 @@ def force_full_init(old_func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def initialise(obj: Any) -> None:
-    """``obj.full_init()``, with a line in the log: a lazy dataset is loaded now."""
+    """Call ``obj.full_init()``, and log that a lazy dataset is loaded now."""
     name = type(obj).__name__
     if not hasattr(obj, "full_init"):
         raise AttributeError(f"{name} does not have full_init method.")
@@ -41,7 +41,7 @@ def initialise(obj: Any) -> None:
 
 
 class Compose:
-    """Applies ``transforms`` (callables, or configs of TRANSFORMS) in order; a None ends it."""
+    """Applies ``transforms`` (callables, or configs of TRANSFORMS) in order. The first that returns None ends it."""
 
     def __init__(self, transforms: Sequence[dict[str, Any] | Callable[..., Any]] | None) -> None:
         self.transforms: list[Callable[..., Any]] = []
@@ -72,10 +72,10 @@ _ANNOTATIONS = ("data_list", "data_address", "data_bytes")
 
 
 class BaseDataset(Dataset[Any]):
-    """``load_data_list`` → ``filter_data`` → ``indices`` → packed bytes that workers share → the pipeline.
+    """The base class of datasets: ``load_data_list``, ``filter_data``, ``indices``, packed for workers, the pipeline.
 
     An annotation file holds ``metainfo`` and ``data_list``. Metainfo comes from the argument, then from the class
-    (``METAINFO``), then from the file; a string that names a file is read as its lines.
+    (``METAINFO``), then from the file. A string that is the path of a file is replaced by the lines of the file.
     """
 
     METAINFO: ClassVar[dict[str, Any]] = {}
@@ -133,7 +133,7 @@ class BaseDataset(Dataset[Any]):
         return error
 
     def prepare_data(self, idx: int) -> Any:
-        """Return sample ``idx`` after the pipeline; None means: take another."""
+        """Return sample ``idx`` after the pipeline; None if another sample should be taken."""
         return self.pipeline(self.get_data_info(idx))
 
     @force_full_init
@@ -157,7 +157,7 @@ class BaseDataset(Dataset[Any]):
 
     @property
     def metainfo(self) -> dict[str, Any]:
-        """A copy of what is known about the whole dataset."""
+        """Return a copy of the metainfo of the dataset."""
         return copy.deepcopy(self._metainfo)
 
     # -- loading -------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class BaseDataset(Dataset[Any]):
         return parsed
 
     def parse_data_info(self, raw_data_info: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
-        """From an entry of the file to one sample or several: paths get their prefix."""
+        """Return the sample or samples of one entry of the annotation file, with prefixes joined to paths."""
         for key, prefix in self.data_prefix.items():
             assert key in raw_data_info, f"raw_data_info: {raw_data_info} dose not contain prefix key{key}"
             raw_data_info[key] = os.path.join(prefix, raw_data_info[key])
@@ -267,7 +267,7 @@ class BaseDataset(Dataset[Any]):
         return [self.data_list[number] for number in _numbers(indices, len(self.data_list))]
 
     def _serialize_data(self) -> tuple[np.ndarray, np.ndarray]:
-        """Pack all annotations into one array of bytes, which workers share, and return where each ends."""
+        """Pack all annotations into one array of bytes, which workers share, and return it with the end of each."""
         packed = [pickle.dumps(info, protocol=4) for info in self.data_list]
         self.data_list.clear()
         ends = np.cumsum([len(item) for item in packed], dtype=np.int64)

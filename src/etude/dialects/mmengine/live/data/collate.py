@@ -1,4 +1,4 @@
-"""From samples to a batch, and how a worker process is seeded."""
+"""MMEngine's collate functions, and the seeding of worker processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_element(value: Any) -> bool:
 
 @cache
 def _is_kind_of_element(kind: type) -> bool:
-    # Their class comes from the mmengine on disk. Asking for its name imports nothing; without mmengine there are none.
+    # The class comes from the installed mmengine. Comparing names avoids importing it.
     return any(base.__name__ == "BaseDataElement" for base in kind.__mro__)
 
 
@@ -32,16 +32,16 @@ def worker_init_fn(
     worker_id: int, num_workers: int, rank: int, seed: int, disable_subprocess_warning: bool = False
 ) -> None:
     """Seed numpy, random and torch of a worker, differently for every worker of every rank."""
-    own = num_workers * rank + worker_id + seed
-    np.random.seed(own)
-    random.seed(own)
-    torch.manual_seed(own)
+    worker_seed = num_workers * rank + worker_id + seed
+    np.random.seed(worker_seed)
+    random.seed(worker_seed)
+    torch.manual_seed(worker_seed)
     if disable_subprocess_warning and worker_id != 0:
         warnings.simplefilter("ignore")
 
 
 def pseudo_collate(data_batch: Sequence[Any]) -> Any:
-    """Samples side by side in lists; nothing is stacked. Dicts and sequences are turned inside out."""
+    """Collate samples into lists, without stacking. A batch of dicts becomes a dict of lists."""
     return _collated(data_batch, lambda leaves: leaves)
 
 
@@ -71,7 +71,7 @@ FUNCTIONS.register_module(module=default_collate)
 
 
 def _like(kind: Any, parts: list[Any]) -> Any:
-    """``parts`` as a sequence of that kind; kinds that are not made of an iterable (range) give a list."""
+    """Return ``parts`` as a sequence of type ``kind``, or as a list if that takes no iterable (``range``)."""
     try:
         return kind(parts)
     except TypeError:

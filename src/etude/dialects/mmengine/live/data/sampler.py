@@ -1,4 +1,4 @@
-"""In which order samples are drawn, and which of them this rank draws."""
+"""MMEngine's samplers: the order of the samples, and the share of this rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from etude.dialects.openmm.registries.root import DATA_SAMPLERS
 
 @DATA_SAMPLERS.register_module()
 class DefaultSampler(Sampler[int]):
-    """One pass: a permutation by ``seed + epoch`` (or in order), every world-size-th of it for this rank.
+    """Samples one epoch: a permutation by ``seed + epoch`` (or the plain order), every world-size-th for this rank.
 
     ``round_up`` repeats the first samples until all ranks have equally many.
     """
@@ -49,13 +49,13 @@ class DefaultSampler(Sampler[int]):
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch decides the permutation."""
+        """Set the epoch, which decides the permutation."""
         self.epoch = epoch
 
 
 @DATA_SAMPLERS.register_module()
 class InfiniteSampler(Sampler[int]):
-    """Permutation after permutation without end, from one generator; every world-size-th sample for this rank."""
+    """Samples endless permutations from one generator, every world-size-th sample for this rank."""
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None) -> None:
         self.rank, self.world_size = get_dist_info()
@@ -83,4 +83,4 @@ class InfiniteSampler(Sampler[int]):
         return self.size
 
     def set_epoch(self, epoch: int) -> None:
-        """An endless sequence has no epochs."""
+        """Do nothing: an endless sequence has no epochs."""

@@ -1,4 +1,4 @@
-"""Datasets made of datasets: concatenated, repeated, balanced by class."""
+"""Dataset wrappers of MMEngine: concatenate, repeat, balance classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from etude.dialects.openmm.registries.root import DATASETS
 
 
 class _Wrapper:
-    """What all wrappers share. A subclass loads what is inside, and says which sample of which dataset ``idx`` is."""
+    """The base of all wrappers. Subclasses load the inner datasets and map ``idx`` to one of their samples."""
 
     _metainfo: dict[str, Any]
     _fully_initialized = False
@@ -30,11 +30,11 @@ class _Wrapper:
 
     @property
     def metainfo(self) -> dict[str, Any]:
-        """Return a copy of the inner dataset's; of several, of the first one's."""
+        """Return a copy of the metainfo of the (first) inner dataset."""
         return copy.deepcopy(self._metainfo)
 
     def full_init(self) -> None:
-        """Load what is inside."""
+        """Load the inner datasets."""
         if not self._fully_initialized:
             self._load()
             self._fully_initialized = True
@@ -62,7 +62,7 @@ class _Wrapper:
 
 @DATASETS.register_module()
 class ConcatDataset(_Wrapper, TorchConcatDataset[Any]):
-    """One dataset after the other. Their metainfo has to agree, except for ``ignore_keys``."""
+    """Concatenates datasets. Their metainfo has to agree, except for ``ignore_keys``."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ConcatDataset(_Wrapper, TorchConcatDataset[Any]):
         lazy_init: bool = False,
         ignore_keys: str | list[str] | None = None,
     ) -> None:
-        self.datasets: list[Any] = [_built(dataset) for dataset in datasets]
+        self.datasets: list[Any] = [_build(dataset) for dataset in datasets]
         self.ignore_keys = _keys(ignore_keys)
         self._metainfo: dict[str, Any] = self.datasets[0].metainfo
         for number, dataset in enumerate(self.datasets[1:], 1):
@@ -101,7 +101,7 @@ class ConcatDataset(_Wrapper, TorchConcatDataset[Any]):
 
     @force_full_init
     def _get_ori_dataset_idx(self, idx: int) -> tuple[int, int]:
-        """Return which dataset, and which of its samples."""
+        """Return the index of the dataset, and the index of the sample in it."""
         if idx < 0:
             if -idx > len(self):
                 raise ValueError(f"absolute value of index({idx}) should not exceed dataset length({len(self)}).")
@@ -119,10 +119,10 @@ class ConcatDataset(_Wrapper, TorchConcatDataset[Any]):
 
 
 class _Resampled(_Wrapper):
-    """A dataset behind a table of sample numbers; subclasses say which sample number ``idx`` is."""
+    """The base of wrappers around one dataset, in which samples may repeat. Subclasses map ``idx`` to a sample."""
 
     def __init__(self, dataset: BaseDataset | dict[str, Any], lazy_init: bool) -> None:
-        self.dataset: Any = _built(dataset)
+        self.dataset: Any = _build(dataset)
         self._metainfo: dict[str, Any] = self.dataset.metainfo
         self._fully_initialized = False
         if not lazy_init:
@@ -144,7 +144,7 @@ class _Resampled(_Wrapper):
 
 @DATASETS.register_module()
 class RepeatDataset(_Resampled):
-    """A dataset ``times`` over, so that a short one has longer epochs."""
+    """Repeats a dataset ``times`` times, so that a short one has longer epochs."""
 
     def __init__(self, dataset: BaseDataset | dict[str, Any], times: int, lazy_init: bool = False) -> None:
         self.times = times
@@ -164,9 +164,9 @@ class RepeatDataset(_Resampled):
 
 @DATASETS.register_module()
 class ClassBalancedDataset(_Resampled):
-    """Samples of rare classes more often: ``ceil(max(1, sqrt(oversample_thr / frequency)))`` times.
+    """Repeats samples of rare classes ``ceil(max(1, sqrt(oversample_thr / frequency)))`` times.
 
-    The frequency of a class is the share of samples that have it; a sample follows its rarest class. The dataset
+    The frequency of a class is the share of samples that have it. A sample's rarest class counts. The dataset
     needs ``get_cat_ids(idx)``.
     """
 
@@ -198,7 +198,7 @@ class ClassBalancedDataset(_Resampled):
         return len(self.repeat_indices)
 
 
-def _built(dataset: Any) -> Any:
+def _build(dataset: Any) -> Any:
     if isinstance(dataset, dict):
         return DATASETS.build(dataset)
     if isinstance(dataset, (BaseDataset, _Wrapper)):

@@ -1,1 +1,1 @@
-"""``mmengine.dist``: one process until ``init_dist`` was called, then torch's collectives."""
+"""``mmengine.dist``: rank, world size and collectives. Without ``init_dist`` there is one process."""

@@ -1,4 +1,4 @@
-"""The collectives. In a single process each gives what a world of one would see."""
+"""Collectives of ``mmengine.dist``: all_reduce, all_gather, broadcast. They also work in a single process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _get_reduce_op(name: str) -> Any:
 
 
 def all_reduce(data: Tensor, op: str = "sum", group: ProcessGroup | None = None) -> None:
-    """Sum (``mean``, ``product``, ``min``, ``max`` …) of ``data`` over all processes, in place."""
+    """Sum ``data`` over all processes, in place; or take the ``mean``, ``product``, ``min``, ``max`` …"""
     world_size = get_world_size(group)
     if world_size <= 1:
         return
@@ -52,7 +52,7 @@ def all_reduce(data: Tensor, op: str = "sum", group: ProcessGroup | None = None)
 
 
 def all_gather(data: Tensor, group: ProcessGroup | None = None) -> list[Tensor]:
-    """Return the ``data`` of every process, by rank; all of one shape."""
+    """Return the ``data`` of every process by rank. All must have one shape."""
     world_size = get_world_size(group)
     if world_size == 1:
         return [data]
@@ -115,7 +115,7 @@ def gather_object(data: Any, dst: int = 0, group: ProcessGroup | None = None) ->
 
 
 def all_reduce_dict(data: dict[str, Tensor], op: str = "sum", group: ProcessGroup | None = None) -> None:
-    """:func:`all_reduce` of every tensor of a dict, in one go and in place."""
+    """Reduce every tensor of a dict over all processes, in place and with one message."""
     assert isinstance(data, dict)
     if get_world_size(group) <= 1:
         return
@@ -137,7 +137,7 @@ def all_reduce_params(
     op: str = "sum",
     group: ProcessGroup | None = None,
 ) -> None:
-    """:func:`all_reduce` of many tensors in place, packed into few messages when ``coalesce``."""
+    """Reduce many tensors over all processes, in place; with ``coalesce`` packed into few messages."""
     if get_world_size(group) == 1:
         return
     tensors = [param.data for param in params]
@@ -154,7 +154,7 @@ def all_reduce_params(
 
 
 def _buckets(tensors: list[Tensor], megabytes: int) -> list[list[Tensor]]:
-    """Tensors of one kind together, in buckets of at most so many megabytes; of any size when not positive."""
+    """Group tensors of one dtype and device into buckets of at most ``megabytes``; no limit if not positive."""
     most = megabytes * 1024 * 1024 if megabytes > 0 else float("inf")
     buckets: list[list[Tensor]] = []
     open_ones: dict[str, tuple[list[Tensor], int]] = {}
@@ -179,7 +179,7 @@ def collect_results(results: list[Any], size: int, device: str = "cpu", tmpdir: 
 
 
 def collect_results_gpu(result_part: list[Any], size: int) -> list[Any] | None:
-    """:func:`collect_results` by collectives."""
+    """Collect the results of all ranks with collectives, see :func:`collect_results`."""
     rank, world_size = get_dist_info()
     if world_size == 1:
         return result_part[:size]
@@ -188,7 +188,7 @@ def collect_results_gpu(result_part: list[Any], size: int) -> list[Any] | None:
 
 
 def collect_results_cpu(result_part: list[Any], size: int, tmpdir: str | None = None) -> list[Any] | None:
-    """Return the same; ``tmpdir`` is taken for the sake of old calls, no folder that all ranks see is needed."""
+    """Do the same as :func:`collect_results_gpu`. ``tmpdir`` is accepted but not needed."""
     return collect_results_gpu(result_part, size)
 
 
@@ -196,6 +196,6 @@ _MISSING = object()
 
 
 def _in_dataset_order(parts: list[list[Any]], size: int) -> list[Any]:
-    """Rank 0's first, rank 1's first …: the order in which the sampler dealt the samples out."""
+    """Interleave the results of all ranks, because the sampler deals samples to ranks in turn."""
     dealt = chain.from_iterable(zip_longest(*parts, fillvalue=_MISSING))
     return [result for result in dealt if result is not _MISSING][:size]

@@ -1,4 +1,4 @@
-"""Who and where this process is, how a group of processes starts, and devices of data."""
+"""Rank and world size, starting a process group, and moving data between devices."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def get_local_size() -> int:
 
 
 def get_local_rank() -> int:
-    """Return the number of this process on its node."""
+    """Return the rank of this process on its node."""
     return torch_dist.get_rank(get_local_group()) if is_distributed() else 0
 
 
@@ -76,7 +76,7 @@ def barrier(group: ProcessGroup | None = None) -> None:
 
 
 def infer_launcher() -> str:
-    """Return who started this process: ``pytorch``, ``slurm``, ``mpi`` or ``none``."""
+    """Return the launcher of this process: ``pytorch``, ``slurm``, ``mpi`` or ``none``."""
     for variable, launcher in (
         ("WORLD_SIZE", "pytorch"),
         ("SLURM_NTASKS", "slurm"),
@@ -88,7 +88,7 @@ def infer_launcher() -> str:
 
 
 def init_dist(launcher: str, backend: str = "nccl", init_backend: str = "torch", **kwargs: Any) -> None:
-    """Make the process group from what ``launcher`` put into the environment, and the group of this node's ranks."""
+    """Make the process group from the environment that ``launcher`` set, and the group of this node's ranks."""
     timeout = kwargs.get("timeout")
     if timeout is not None and not isinstance(timeout, datetime.timedelta):
         try:
@@ -149,7 +149,7 @@ def get_comm_device(group: ProcessGroup | None = None) -> torch.device:
 
 
 def cast_data_device(data: Any, device: torch.device | str, out: Any = None) -> Any:
-    """``data`` with its tensors on ``device``; with ``out`` they are copied into that structure instead."""
+    """Return ``data`` with its tensors on ``device``. With ``out``, they are also copied into that structure."""
     if out is not None:
         if type(data) is not type(out):
             raise TypeError(f"out should be the same type with data, but got {type(out)} and {type(data)}")

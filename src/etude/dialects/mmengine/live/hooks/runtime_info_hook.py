@@ -13,7 +13,7 @@ from etude.dialects.openmm.config.config_base import pretty_public
 
 
 class RuntimeInfoHook(Hook):
-    """Writes scalars (``train/lr``, ``train/<loss>``, ``val/<metric>``) and infos (``epoch``, ``iter``, ``max_iters``)."""
+    """Writes scalars (``train/lr``, ``train/<loss>``, ``val/<metric>``) and infos (``epoch``, ``max_iters`` …)."""
 
     priority = "VERY_HIGH"
     last_loop_stage: str | None = None

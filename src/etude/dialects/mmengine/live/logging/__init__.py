@@ -1,1 +1,1 @@
-"""The hub of scalars and infos, their histories, the logger, and the text of log lines."""
+"""MMEngine's MessageHub, HistoryBuffer, MMLogger and LogProcessor."""

@@ -1,7 +1,7 @@
-"""A scalar over the iterations, and statistics of its last entries.
+"""MMEngine's HistoryBuffer: the values of a scalar over the iterations, and statistics of the last ones.
 
-A tensor stays a tensor until the buffer is read. :func:`settle` turns what waits in many buffers into numbers
-at once, so that a log line costs one transfer from the device, not one per scalar and iteration.
+A tensor stays a tensor until the buffer is read. :func:`settle` turns the tensors of many buffers into numbers
+together, so that a log line costs one transfer from the device, not one per scalar and iteration.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-#: A buffer that is not read settles by itself after so many entries, so that waiting tensors do not pile up.
+#: A buffer turns its tensors into numbers by itself after this many entries, so that it does not hold ever more.
 _MOST_WAITING = 4096
 
 
 class HistoryBuffer:
-    """Values and how many samples each stands for. The mean divides the values' sum by the counts' sum."""
+    """Holds values and the number of samples of each. The mean is the sum of values by the sum of counts."""
 
     _statistics_methods: ClassVar[OrderedDict[str, Callable[..., Any]]] = OrderedDict()
 
@@ -40,12 +40,12 @@ class HistoryBuffer:
         self._values, self._counts = array("d", _floats(log_history)), array("d", _floats(count_history))
         self._waiting: list[Any] = []
         self._waiting_counts: list[float] = []
-        self._whole = bool(len(log_history)) and _all_whole(log_history)
+        self._whole = bool(len(log_history)) and _all_integers(log_history)
         self._trim()
 
     @classmethod
     def of_first_kind(cls) -> HistoryBuffer:
-        """Return an empty buffer whose numbers stay whole as long as whole ones are added."""
+        """Return an empty buffer that gives back integers as long as only integers are added."""
         made = cls()
         made._whole = True
         return made
@@ -91,7 +91,7 @@ class HistoryBuffer:
 
     @property
     def max_length(self) -> int:
-        """Return how many entries are kept at most."""
+        """Return the largest number of entries that are kept."""
         return self._max_length
 
     @property
@@ -106,14 +106,14 @@ class HistoryBuffer:
 
     @property
     def data(self) -> tuple[np.ndarray, np.ndarray]:
-        """Values and counts."""
+        """Return the values and the counts."""
         return self._log_history, self._count_history
 
     def __len__(self) -> int:
         return min(len(self._values) + len(self._waiting), self._max_length)
 
     def _last(self, window_size: int | None) -> slice:
-        """Return the last ``window_size`` entries; all of them for None and 0."""
+        """Return a slice of the last ``window_size`` entries; of all entries for None and 0."""
         settle((self,))
         if window_size is None:
             return slice(None)
@@ -126,24 +126,24 @@ class HistoryBuffer:
         return float(np.add.reduce(np.array(self._values[last])) / np.add.reduce(np.array(self._counts[last])))
 
     def max(self, window_size: int | None = None) -> float:
-        return self._kind(max(self._values[self._last(window_size)]))
+        return self._as_added(max(self._values[self._last(window_size)]))
 
     def min(self, window_size: int | None = None) -> float:
-        return self._kind(min(self._values[self._last(window_size)]))
+        return self._as_added(min(self._values[self._last(window_size)]))
 
     def current(self) -> float:
         """Return the newest value."""
         settle((self,))
         if not self._values:
             raise ValueError("HistoryBuffer._log_history is an empty array: call update first")
-        return self._kind(self._values[-1])
+        return self._as_added(self._values[-1])
 
-    def _kind(self, value: float) -> float:
-        """``value`` as what was added: a count stays a count in log lines and rows."""
+    def _as_added(self, value: float) -> float:
+        """Return ``value`` as an int if only ints were added, so that a log line shows ``3`` and not ``3.0``."""
         return int(value) if self._whole else value
 
     def statistics(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
-        """Return the statistic of that name: ``mean``, ``max``, ``min``, ``current`` or one that was registered."""
+        """Return the statistic ``mean``, ``max``, ``min``, ``current``, or one that was registered."""
         if method_name not in self._statistics_methods:
             raise KeyError(
                 f"{method_name} has not been registered in HistoryBuffer._statistics_methods; "
@@ -171,7 +171,7 @@ class HistoryBuffer:
 
 
 def settle(buffers: Iterable[HistoryBuffer]) -> None:
-    """Turn the waiting tensors of all ``buffers`` into numbers: one transfer per device and kind of number."""
+    """Turn the waiting tensors of all ``buffers`` into numbers, with one transfer per device and dtype."""
     unsettled = [buffer for buffer in buffers if buffer._waiting]
     kinds: dict[tuple[torch.device, torch.dtype], list[tuple[list[Any], int]]] = {}
     for buffer in unsettled:
@@ -179,14 +179,14 @@ def settle(buffers: Iterable[HistoryBuffer]) -> None:
             if isinstance(value, torch.Tensor):
                 kinds.setdefault((value.device, value.dtype), []).append((buffer._waiting, index))
     for places in kinds.values():
-        waiting_ones = [waiting[index] for waiting, index in places]
-        if any(value.dim() for value in waiting_ones):
-            waiting_ones = [value.reshape(()) for value in waiting_ones]
-        numbers = torch.stack(waiting_ones).tolist()
+        scalars = [waiting[index] for waiting, index in places]
+        if any(value.dim() for value in scalars):
+            scalars = [value.reshape(()) for value in scalars]
+        numbers = torch.stack(scalars).tolist()
         for (waiting, index), number in zip(places, numbers, strict=True):
             waiting[index] = number
     for buffer in unsettled:
-        buffer._whole = buffer._whole and _all_whole(buffer._waiting)
+        buffer._whole = buffer._whole and _all_integers(buffer._waiting)
         buffer._values.extend(buffer._waiting)
         buffer._counts.extend(buffer._waiting_counts)
         buffer._waiting.clear()
@@ -194,7 +194,7 @@ def settle(buffers: Iterable[HistoryBuffer]) -> None:
         buffer._trim()
 
 
-def _all_whole(history: Sequence[Any]) -> bool:
+def _all_integers(history: Sequence[Any]) -> bool:
     if isinstance(history, np.ndarray):
         return bool(history.dtype.kind in "iu")
     if isinstance(history, torch.Tensor):

@@ -1,4 +1,4 @@
-"""From the hub's scalars to a log line and to the row that the visualizer gets."""
+"""MMEngine's LogProcessor: makes log lines, and rows for the visualizer, from the scalars of the message hub."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from etude.dialects.openmm.registries.root import LOG_PROCESSORS
 
 @LOG_PROCESSORS.register_module()
 class LogProcessor:
-    """Chooses and smooths what is shown.
+    """Selects and smooths the scalars of a log line.
 
-    A scalar whose name matches ``mean_pattern`` is the mean of its last ``window_size`` entries, another one its
-    current value. ``custom_cfg`` entries add or replace items: ``data_src``, ``method_name``, ``window_size`` (a
+    A scalar whose name matches ``mean_pattern`` is shown as the mean of its last ``window_size`` entries, others as the
+    newest value. ``custom_cfg`` entries add or replace items: ``data_src``, ``method_name``, ``window_size`` (a
     number, ``'epoch'`` or ``'global'``), ``log_name``.
     """
 
@@ -53,7 +53,7 @@ class LogProcessor:
     # -- after an iteration --------------------------------------------------------------------------------------
 
     def get_log_after_iter(self, runner: Any, batch_idx: int, mode: str) -> tuple[dict[str, Any], str]:
-        """Return the row and the line of one iteration."""
+        """Return the row of scalars and the log line of one iteration."""
         assert mode in ("train", "test", "val")
         custom = self._parse_windows_size(runner, batch_idx, self.custom_cfg)
         shown = self._collect_scalars(custom, runner, mode)
@@ -68,7 +68,7 @@ class LogProcessor:
         return tag, head + ("  ".join(map(self._item, shown.items())) if mode == "train" else "")
 
     def _head(self, runner: Any, batch_idx: int, mode: str, tag: dict[str, Any]) -> str:
-        """``Epoch(train) [2][ 5/12]  ``; the counters go into ``tag``."""
+        """Return ``Epoch(train) [2][ 5/12]  ``, and put the counters into ``tag``."""
         training = _has_train_loop(runner)
         if self.by_epoch or mode != "train":
             done, total = batch_idx + 1, self._get_dataloader_size(runner, mode)
@@ -104,7 +104,7 @@ class LogProcessor:
     def get_log_after_epoch(
         self, runner: Any, batch_idx: int, mode: str, with_non_scalar: bool = False
     ) -> tuple[dict[str, Any], str]:
-        """Return the row and the line of a validation or a test."""
+        """Return the row of scalars and the log line of a validation or test."""
         assert mode in ("test", "val"), f"_get_metric_log_str only accept val or test mode, but got {mode}"
         total = self._get_dataloader_size(runner, mode)
         epoch = f"[{self._get_epoch(runner, mode)}]" if self.by_epoch and mode == "val" else ""
@@ -122,7 +122,7 @@ class LogProcessor:
         return tag, f"{word}({mode}) {epoch}[{total}/{total}]    {items}"
 
     def _with_epoch_times(self, mode: str) -> list[dict[str, Any]]:
-        """Return the custom entries, and the means of both clocks over the whole pass unless they have entries."""
+        """Return the custom entries, and the means of ``time`` and ``data_time`` over the pass if those are missing."""
         known = {self._remove_prefix(entry["data_src"], f"{mode}/") for entry in self.custom_cfg}
         clocks = [clock for clock in ("time", "data_time") if clock not in known]
         added = [{"data_src": clock, "window_size": "epoch", "method_name": "mean"} for clock in clocks]
@@ -133,7 +133,7 @@ class LogProcessor:
     def _collect_scalars(
         self, custom_cfg: list[dict[str, Any]], runner: Any, mode: str, reserve_prefix: bool = False
     ) -> OrderedDict[str, Any]:
-        """Name → number of all scalars of ``mode``, the custom ones applied."""
+        """Return all scalars of ``mode`` by name, with the custom entries applied."""
         hub = runner.message_hub
         hub.settle()
         prefix = f"{mode}/"
@@ -157,7 +157,7 @@ class LogProcessor:
         return tag
 
     def _collect_non_scalars(self, runner: Any, mode: str) -> dict[str, Any]:
-        """Infos of ``mode``: metrics that are no numbers."""
+        """Return the infos of ``mode``: metrics that are not numbers."""
         prefix = f"{mode}/"
         infos = runner.message_hub.runtime_info
         found = OrderedDict((key, value) for key, value in infos.items() if key.startswith(prefix))
@@ -168,7 +168,7 @@ class LogProcessor:
     def _parse_windows_size(
         self, runner: Any, batch_idx: int, custom_cfg: list[dict[str, Any]] | None = None
     ) -> list[dict[str, Any]]:
-        """Entries with ``'epoch'`` and ``'global'`` replaced by numbers of iterations."""
+        """Return the entries with ``'epoch'`` and ``'global'`` replaced by numbers of iterations."""
         entries = copy.deepcopy(self.custom_cfg if custom_cfg is None else custom_cfg)
         for entry in entries:
             window = entry.get("window_size")
@@ -186,7 +186,7 @@ class LogProcessor:
         return string.removeprefix(prefix)
 
     def _get_max_memory(self, runner: Any) -> int:
-        """Return the peak of the device's memory since the last line, in MB, over all ranks."""
+        """Return the peak device memory in MB since the last line, over all ranks."""
         device = getattr(runner.model, "output_device", None)
         peak = int(torch.cuda.max_memory_allocated(device)) // (1024 * 1024)
         torch.cuda.reset_peak_memory_stats(device)
@@ -200,7 +200,7 @@ class LogProcessor:
         return int(batch_idx if self.by_epoch else runner.iter) + 1
 
     def _get_epoch(self, runner: Any, mode: str) -> int:
-        """Return the epoch that a line belongs to, from 1. In a validation the counter has already moved."""
+        """Return the epoch of a log line, counted from 1. In a validation the counter has already increased."""
         if mode == "train":
             return int(runner.epoch) + 1
         if mode == "val":

@@ -1,4 +1,4 @@
-"""MMEngine's logger: its own lines on the console and in a file, quiet on all ranks but the first."""
+"""MMEngine's MMLogger: writes to the console and to a file. Ranks other than 0 print only errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLOURS = {"ERROR": "31", "WARNING": "33", "INFO": "37", "DEBUG": "36"}
 
 
 class FilterDuplicateWarning(logging.Filter):
-    """Lets equal warnings through once."""
+    """Lets each distinct warning through once."""
 
     def __init__(self, name: str = "mmengine") -> None:
         super().__init__(name)
@@ -38,7 +38,7 @@ class FilterDuplicateWarning(logging.Filter):
 
 
 class LogFile(logging.FileHandler):
-    """A log file. If it cannot be written any more, this is reported once, and the run continues without it."""
+    """A log file. If writing fails, this is reported once, and the run continues without the file."""
 
     def handleError(self, record: LogRecord) -> None:
         self.setLevel(logging.CRITICAL + 1)
@@ -46,7 +46,7 @@ class LogFile(logging.FileHandler):
 
 
 class MMFormatter(Formatter):
-    """``time - name - LEVEL - text``; errors also say where they were logged."""
+    """Formats ``time - name - LEVEL - text``. Errors also show where they were logged."""
 
     def __init__(self, color: bool = True, blink: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -67,9 +67,9 @@ class MMFormatter(Formatter):
 
 
 class MMLogger(Logger, ManagerMixin):
-    """A logger by name (``get_instance``), of which the newest is the current one.
+    """A logger that ``get_instance`` finds by name; the newest one is the current one.
 
-    Lines carry ``logger_name``, not the instance's. All ranks but 0 print errors only; they have files of their own
+    Lines show ``logger_name``, not the name of the instance. Ranks other than 0 print only errors; they have own files
     with ``distributed`` or at debug level.
     """
 
@@ -105,25 +105,25 @@ class MMLogger(Logger, ManagerMixin):
 
     @property
     def log_file(self) -> str | None:
-        """Return the file the lines go to."""
+        """Return the path of the log file."""
         return self._log_file
 
     @classmethod
     def get_current_instance(cls) -> MMLogger:
-        """Return the newest logger; one named ``mmengine`` when there is none."""
+        """Return the newest logger, or make one named ``mmengine`` if there is none."""
         if not cls._instance_dict:
             cls.get_instance("mmengine")
         logger: MMLogger = super().get_current_instance()
         return logger
 
     def callHandlers(self, record: LogRecord) -> None:
-        """Give the record to the own handlers only: there is no parent."""
+        """Give the record only to this logger's handlers: it has no parent."""
         for handler in self.handlers:
             if record.levelno >= handler.level:
                 handler.handle(record)
 
     def setLevel(self, level: int | str) -> None:
-        """Set the level; what all loggers remember about enabled levels is forgotten."""
+        """Set the level, and clear the cache of enabled levels of all loggers."""
         self.level = logging._checkLevel(level)  # type: ignore[attr-defined]
         for logger in list(type(self)._instance_dict.values()):
             logger._cache.clear()
@@ -134,9 +134,7 @@ use_manager(MMLogger)
 
 
 def _shows_colours() -> bool:
-    """Return whether the console shows colours: a terminal that nobody has forbidden them, or that they are forced
-    on.
-    """
+    """Return whether to write colours: on a terminal unless the environment forbids them, or if it forces them."""
     if os.environ.get("NO_COLOR") or os.environ.get("ANSI_COLORS_DISABLED"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -168,7 +166,7 @@ def _file_of_rank(path: str, rank: int) -> str:
 
 
 def _get_device_id() -> int:
-    """Return the number of this process's device on its machine."""
+    """Return the index of this process's device on its machine."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 

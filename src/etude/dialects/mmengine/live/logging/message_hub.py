@@ -1,4 +1,4 @@
-"""The named store that hooks, models and log lines share: histories of scalars, and whatever else (info)."""
+"""MMEngine's MessageHub, where hooks, models and log lines share scalars and other values (infos)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _IMMUTABLE = (int, float, str, bool, type(None))
 
 
 class MessageHub(ManagerMixin):
-    """Scalars have a history, infos only a value. ``resumed`` (fixed per key at first use) says what is saved.
+    """Holds scalars, which have a history, and infos, which have one value. ``resumed`` says whether a key is saved.
 
-    A scalar that is given as a tensor is not read before it is asked for.
+    ``resumed`` of a key is fixed at its first use. A scalar that is given as a tensor is read only when asked for.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class MessageHub(ManagerMixin):
 
     @classmethod
     def get_current_instance(cls) -> MessageHub:
-        """Return the newest hub; one named ``mmengine`` when there is none."""
+        """Return the newest hub, or make one named ``mmengine`` if there is none."""
         if not cls._instance_dict:
             cls.get_instance("mmengine")
         hub: MessageHub = super().get_current_instance()
@@ -75,7 +75,7 @@ class MessageHub(ManagerMixin):
                 self.update_scalar(key, value, 1, resumed)
 
     def buffer(self, key: str, resumed: bool = True) -> HistoryBuffer:
-        """Return the history of ``key``, made when it is new. Who adds to it every iteration may hold on to it."""
+        """Return the history of ``key``, made if it is new. Code that adds to it every iteration may keep it."""
         found: HistoryBuffer | None = self._log_scalars.get(key)
         if found is None:
             found = self._log_scalars[key] = HistoryBuffer.of_first_kind()
@@ -91,7 +91,7 @@ class MessageHub(ManagerMixin):
         return buffer
 
     def settle(self) -> None:
-        """Turn all scalars that still are tensors into numbers, in one transfer."""
+        """Turn all scalars that are still tensors into numbers, in one transfer."""
         settle(self._log_scalars.values())
 
     @property
@@ -113,7 +113,7 @@ class MessageHub(ManagerMixin):
             self.update_info(key, value, resumed)
 
     def pop_info(self, key: str, default: Any = None) -> Any:
-        """Take an info out."""
+        """Remove an info and return its value."""
         return self._runtime_info.pop(key, default)
 
     def get_info(self, key: str, default: Any = None) -> Any:
@@ -140,7 +140,7 @@ class MessageHub(ManagerMixin):
         """Return a number, or a tensor of one element that the caller can no longer change."""
         if isinstance(value, torch.Tensor):
             assert value.numel() == 1, f"a scalar tensor has one element, but got {tuple(value.shape)}"
-            # The result of a differentiable operation is not written to; a buffer of a model may be.
+            # The result of a differentiable operation is not modified in place; a buffer of a model may be.
             return value.detach() if value.requires_grad else value.clone()
         if isinstance(value, np.ndarray):
             assert value.size == 1, f"a scalar array has one element, but got {value.shape}"
@@ -161,18 +161,18 @@ class MessageHub(ManagerMixin):
 
     # -- saving --------------------------------------------------------------------------------------------------
 
-    def _kept(self, key: str) -> bool:
+    def _is_resumed(self, key: str) -> bool:
         return bool(self._resumed_keys.get(key, False))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is marked as resumed; infos that cannot be copied are left out with a warning."""
+        """Return the keys that are marked as resumed. Warns about infos that cannot be copied."""
         self.settle()
         scalars = OrderedDict(
-            (key, copy.deepcopy(value)) for key, value in self._log_scalars.items() if self._kept(key)
+            (key, copy.deepcopy(value)) for key, value in self._log_scalars.items() if self._is_resumed(key)
         )
         infos: OrderedDict[str, Any] = OrderedDict()
         for key, value in self._runtime_info.items():
-            if not self._kept(key):
+            if not self._is_resumed(key):
                 continue
             try:
                 infos[key] = copy.deepcopy(value)
@@ -188,14 +188,14 @@ class MessageHub(ManagerMixin):
         return copy.deepcopy(self._log_scalars), OrderedDict(self._runtime_info), OrderedDict(self._resumed_keys)
 
     def go_back(self, then: tuple[Any, Any, Any]) -> None:
-        """Forget what was added since :meth:`remembered`."""
+        """Restore the content that :meth:`remembered` returned."""
         scalars, infos, resumed = then
         for held, kept in ((self._log_scalars, scalars), (self._runtime_info, infos), (self._resumed_keys, resumed)):
             held.clear()
             held.update(kept)
 
     def load_state_dict(self, state_dict: MessageHub | Mapping[str, Any]) -> None:
-        """Take the state of :meth:`state_dict`, or of another hub. Entries of a wrong kind are reported and skipped."""
+        """Load a state of :meth:`state_dict`, or of another hub. Entries of a wrong type are skipped with a warning."""
         if isinstance(state_dict, Mapping):
             for key in ("log_scalars", "runtime_info", "resumed_keys"):
                 assert key in state_dict, f"The loaded `state_dict` of `MessageHub` must contain key {key!r}"

@@ -1,4 +1,4 @@
-"""Copies of a model whose weights are averages over its training."""
+"""Averaged models: exponential moving average (EMA) and stochastic weight averaging (SWA)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from etude.dialects.openmm.logging import log_warning
 
 
 class BaseAveragedModel(nn.Module):
-    """``update_parameters(model)`` after each iteration; ``steps`` counts the calls.
+    """The base class of averaged models. ``update_parameters(model)`` is called after each iteration.
 
-    The first call copies everything. Later ones, each ``interval``-th, average floating tensors: parameters, or all of
-    the state with ``update_buffers``. Without it buffers follow the model as they are. A subclass gives
-    :meth:`avg_func` for one tensor, or :meth:`avg_all` for all of them at once.
+    ``steps`` counts the calls. The first call copies everything. Every ``interval``-th one averages floating tensors:
+    parameters, or all of the state with ``update_buffers``. Without it, buffers are copied from the model. A subclass
+    implements :meth:`avg_func` for one tensor, or :meth:`avg_all` for all of them at once.
     """
 
     steps: Tensor
@@ -48,10 +48,10 @@ class BaseAveragedModel(nn.Module):
 
     @abstractmethod
     def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: Any) -> None:
-        """Move ``averaged_param`` in place."""
+        """Update ``averaged_param`` in place."""
 
     def avg_all(self, averaged: list[Tensor], source: list[Tensor], steps: int) -> None:
-        """Move all averaged tensors in place; by default one after the other by :meth:`avg_func`."""
+        """Update all averaged tensors in place; by default one by one with :meth:`avg_func`."""
         for average, current in zip(averaged, source, strict=True):
             self.avg_func(average, current.to(average.device), self.steps)
 
@@ -60,7 +60,7 @@ class BaseAveragedModel(nn.Module):
 
     @torch.no_grad()
     def update_parameters(self, model: nn.Module) -> None:
-        """Take the model's present weights into the average."""
+        """Add the model's current weights to the average."""
         steps, pairs = self._count(), self._pairs_with(model)
         if steps == 0:
             _copy(pairs.floating + pairs.others)
@@ -72,7 +72,7 @@ class BaseAveragedModel(nn.Module):
         self._counted = (self.steps._version, steps + 1)
 
     def _count(self) -> int:
-        """``steps`` as a number, without asking the device unless someone else wrote to it."""
+        """Return ``steps`` as an int, without reading the device unless other code has written to the buffer."""
         version, count = self._counted
         return count if version == self.steps._version else int(self.steps)
 
@@ -86,7 +86,7 @@ class BaseAveragedModel(nn.Module):
 
 
 class _Pairs:
-    """Where the tensors of the average and of the model live; the tensors themselves may be replaced at any time."""
+    """Pairs the tensors of the average and of the model by slots, because a tensor may be replaced at any time."""
 
     def __init__(self, average: BaseAveragedModel, model: nn.Module) -> None:
         own, source = _slots(average.module), _slots(model)
@@ -99,7 +99,7 @@ class _Pairs:
 
 
 class _Slot:
-    """One parameter or buffer: the table of its module that holds it, and its name there."""
+    """The place of one parameter or buffer: the dict of its module that holds it, and its name there."""
 
     __slots__ = ("is_buffer", "name", "persistent", "table")
 
@@ -115,7 +115,7 @@ class _Slot:
 
 
 def _slots(module: nn.Module) -> dict[str, _Slot]:
-    """Return every parameter and buffer once, also where it is shared."""
+    """Return every parameter and buffer once, even if modules share it."""
     slots: dict[str, _Slot] = {}
     seen: set[int] = set()
     for prefix, part in module.named_modules():
@@ -139,7 +139,7 @@ def _copy(pairs: list[tuple[_Slot, _Slot]]) -> None:
 
 @torch.no_grad()
 def swap(average: BaseAveragedModel, model: nn.Module) -> None:
-    """Exchange what is averaged with the model's own, in place."""
+    """Exchange the averaged tensors with the model's, in place."""
     pairs = average._pairs_with(model)
     averaged, source = _tensors(pairs.floating + pairs.others)
     kept = [tensor.clone() for tensor in averaged]
@@ -156,7 +156,7 @@ def follow(average: BaseAveragedModel, model: nn.Module) -> None:
 
 
 class StochasticWeightAverage(BaseAveragedModel):
-    """The plain mean of all weights that were seen."""
+    """Keeps the mean of all weights (SWA)."""
 
     def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: Any) -> None:
         averaged_param.add_(source_param - averaged_param, alpha=1 / float(int(steps) // self.interval + 1))
@@ -165,12 +165,12 @@ class StochasticWeightAverage(BaseAveragedModel):
         if type(self).avg_func is not StochasticWeightAverage.avg_func:
             super().avg_all(averaged, source, steps)
             return
-        difference = torch._foreach_sub(_beside(source, averaged), averaged)
+        difference = torch._foreach_sub(_on_device_of(source, averaged), averaged)
         torch._foreach_add_(averaged, difference, alpha=1 / float(steps // self.interval + 1))
 
 
 class ExponentialMovingAverage(BaseAveragedModel):
-    """``average += momentum * (weights - average)``: ``momentum`` is the share of the new weights."""
+    """Keeps ``average += momentum * (weights - average)`` (EMA). ``momentum`` is the share of the new weights."""
 
     def __init__(
         self,
@@ -198,13 +198,13 @@ class ExponentialMovingAverage(BaseAveragedModel):
 
     def avg_all(self, averaged: list[Tensor], source: list[Tensor], steps: int) -> None:
         if _is_own(type(self).avg_func):
-            torch._foreach_lerp_(averaged, _beside(source, averaged), self.share(steps))
+            torch._foreach_lerp_(averaged, _on_device_of(source, averaged), self.share(steps))
         else:
             super().avg_all(averaged, source, steps)
 
 
 class MomentumAnnealingEMA(ExponentialMovingAverage):
-    """A moving average that follows the first weights closely: its share is ``gamma / (gamma + steps)`` at least."""
+    """An EMA that follows the first weights closely: the momentum is at least ``gamma / (gamma + steps)``."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class MomentumAnnealingEMA(ExponentialMovingAverage):
 
 
 class CosineEMA(ExponentialMovingAverage):
-    """MMSelfSup's momentum encoder: ``momentum`` is the share that is *kept*; it rises to ``end_momentum``."""
+    """MMSelfSup's momentum encoder. Here ``momentum`` is the share that is *kept*; it rises to ``end_momentum``."""
 
     def __init__(
         self,
@@ -249,8 +249,8 @@ def _is_own(avg_func: Any) -> bool:
     return avg_func is ExponentialMovingAverage.avg_func
 
 
-def _beside(source: list[Tensor], averaged: list[Tensor]) -> list[Tensor]:
-    """Return the source tensors where the averaged ones are."""
+def _on_device_of(source: list[Tensor], averaged: list[Tensor]) -> list[Tensor]:
+    """Return the source tensors on the device of the averaged ones."""
     if source and source[0].device != averaged[0].device:
         return [current.to(average.device) for current, average in zip(source, averaged, strict=True)]
     return source

@@ -1,4 +1,4 @@
-"""The base class of models: what happens in one training, validation and test step."""
+"""MMEngine's BaseModel: the training, validation and test step of a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from etude.dialects.openmm.registries.root import MODELS
 
 
 class BaseModel(BaseModule):
-    """``forward(inputs, data_samples, mode)`` with mode ``'loss'`` (losses by name), ``'predict'`` or ``'tensor'``.
+    """The base class of models. ``forward`` has a mode: ``'loss'`` (losses by name), ``'predict'`` or ``'tensor'``.
 
     ``data_preprocessor`` is a module, a config of one, or None for one that only moves data to the device.
     """
@@ -39,22 +39,22 @@ class BaseModel(BaseModule):
             )
 
     def train_step(self, data: Any, optim_wrapper: OptimWrapper) -> dict[str, Tensor]:
-        """Preprocess, forward, backward, update. The losses stay tensors: reading one would wait for the device."""
+        """Run preprocessor, forward, backward and update. Losses stay tensors: reading one waits for the device."""
         return learn(self, self, data, optim_wrapper)[1]
 
     def val_step(self, data: Any) -> list[Any]:
-        """Predictions for a batch of validation data."""
+        """Return predictions for a batch of validation data."""
         predictions: list[Any] = self._run_forward(self.data_preprocessor(data, False), mode="predict")
         return predictions
 
     def test_step(self, data: Any) -> list[Any]:
-        """Predictions for a batch of test data."""
+        """Return predictions for a batch of test data."""
         predictions: list[Any] = self._run_forward(self.data_preprocessor(data, False), mode="predict")
         return predictions
 
     @abstractmethod
     def forward(self, inputs: Tensor, data_samples: list[Any] | None = None, mode: str = "tensor") -> Any:
-        """Losses, predictions or raw outputs, by ``mode``."""
+        """Return losses, predictions or raw outputs, as ``mode`` says."""
 
     def _run_forward(self, data: Any, mode: str) -> Any:
         try:
@@ -70,7 +70,7 @@ class BaseModel(BaseModule):
     def parse_losses(self, losses: Mapping[str, Tensor | Sequence[Tensor]]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of all entries whose key contains ``loss``, and all entries as scalars for the log, sum first.
 
-        An entry that is itself called ``loss`` is logged in the place of the sum.
+        An entry that is itself called ``loss`` is logged in place of the sum.
         """
         log_vars: OrderedDict[str, Any] = OrderedDict(loss=0)
         total: Any = None
@@ -107,7 +107,7 @@ class BaseModel(BaseModule):
 
 
 def learn(outer: Any, model: Any, data: Any, optim_wrapper: OptimWrapper) -> tuple[Tensor, dict[str, Tensor]]:
-    """Do one training step; the loss, and the values for the log. ``outer`` is ``model`` or the wrapper around it."""
+    """Do one training step; return the loss and the values to log. ``outer`` is ``model`` or the wrapper around it."""
     with optim_wrapper.optim_context(outer):
         losses = outer._run_forward(model.data_preprocessor(data, True), mode="loss")
     try:

@@ -1,4 +1,4 @@
-"""From a collated batch to what ``forward`` gets: on the right device, as floats, normalised, of one size."""
+"""Data preprocessors: move a batch to the device, convert to float, normalise and pad images to one size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BaseDataPreprocessor(nn.Module):
         self._device = torch.device("cpu")
 
     def cast_data(self, data: Any) -> Any:
-        """``data`` with everything that has a device on ours."""
+        """Return ``data`` with tensors and data elements moved to this module's device."""
         if isinstance(data, Tensor) and data.device == self._device:
             return data
         if type(data) in (list, tuple):
@@ -66,7 +66,7 @@ class BaseDataPreprocessor(nn.Module):
 
 @MODELS.register_module()
 class ImgDataPreprocessor(BaseDataPreprocessor):
-    """``inputs`` (a list of C × H × W, or N × C × H × W) → flip channels → float → normalise → pad → one tensor.
+    """Makes one tensor of ``inputs``, a list of C × H × W or N × C × H × W: flip channels, to float, normalise, pad.
 
     Padding is to the right and at the bottom, to the largest size rounded up to ``pad_size_divisor``.
     """
@@ -116,7 +116,7 @@ class ImgDataPreprocessor(BaseDataPreprocessor):
         return data
 
     def _normalised(self, image: Tensor, *, channels: int) -> Tensor:
-        """``image`` as floats; ``channels`` is the dimension that the channels are in."""
+        """Return ``image`` as normalised floats. ``channels`` is the channel dimension."""
         if self._channel_conversion:
             assert image.shape[channels] == 3, f"three channels can be turned around, not {image.shape[channels]}"
             image = image.flip(channels)
@@ -136,7 +136,7 @@ class ImgDataPreprocessor(BaseDataPreprocessor):
 
 
 def stack_batch(tensor_list: list[Tensor], pad_size_divisor: int = 1, pad_value: int | float = 0) -> Tensor:
-    """Tensors of unlike sizes, padded at the far ends of all but their first dimension, as one tensor."""
+    """Stack tensors of different sizes. They are padded at the end of every dimension except the first."""
     assert isinstance(tensor_list, list), f"Expected input type to be list, but got {type(tensor_list)}"
     assert tensor_list, "`tensor_list` could not be an empty list"
     assert len({tensor.ndim for tensor in tensor_list}) == 1, (

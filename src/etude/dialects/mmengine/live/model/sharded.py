@@ -1,4 +1,4 @@
-"""Models whose parameters are shared out over processes (FSDP), configured by plain values."""
+"""FSDP for MMEngine models, configured by plain values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from etude.dialects.openmm.state import add_wrapper
 
 
 class MMFullyShardedDataParallel(FullyShardedDataParallel):
-    """FSDP with ``train_step``; enums, policies and dtypes may be given by name, parameters to ignore too."""
+    """FSDP with ``train_step``. Enums, policies, dtypes and ignored modules may be given by name."""
 
     def __init__(
         self,
@@ -107,49 +107,49 @@ def _modules(module: nn.Module, given: Iterable[nn.Module | str] | None) -> list
 
 
 def is_sharded(model: Any) -> bool:
-    """Return whether ``model`` is shared out by torch's FSDP; asking imports nothing."""
+    """Return whether ``model`` is wrapped by FSDP, without importing FSDP."""
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")
     return fsdp is not None and isinstance(model, fsdp.FullyShardedDataParallel)
 
 
 def weights_of(model: Any) -> dict[str, Any]:
-    """Return all weights, by the names that they have in the model without its wrappers."""
-    with _whole(model):
+    """Return all weights, unsharded, by their names in the model without wrappers."""
+    with _unsharded(model):
         state: dict[str, Any] = model.state_dict()
     return state
 
 
 def load_weights(model: Any, state: Mapping[str, Any], *, strict: bool) -> Any:
-    """Give every process its part of ``state``."""
-    with _whole(model):
+    """Load ``state`` into the model; every process takes its shard."""
+    with _unsharded(model):
         return model.load_state_dict(state, strict=strict)
 
 
 def optimizer_state(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return the optimizer's state as torch saves one of a model in one piece: parameters by number."""
+    """Return the unsharded state of the optimizer with parameters by number, as without FSDP."""
     from torch.distributed.fsdp import OptimStateKeyType
 
-    with _whole(model):
+    with _unsharded(model):
         state = type(model).optim_state_dict(model, optimizer)
     numbered: dict[str, Any] = type(model).rekey_optim_state_dict(state, OptimStateKeyType.PARAM_ID, model)
     return numbered
 
 
 def own_optimizer_state(model: Any, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:
-    """This process's part of what :func:`optimizer_state` gave."""
+    """Return this process's shard of a state that :func:`optimizer_state` returned."""
     from torch.distributed.fsdp import OptimStateKeyType
 
     named = type(model).rekey_optim_state_dict(dict(state), OptimStateKeyType.PARAM_NAME, model)
-    with _whole(model):
+    with _unsharded(model):
         own: dict[str, Any] = type(model).optim_state_dict_to_load(model, optimizer, named)
     return own
 
 
 @contextmanager
-def _whole(model: Any) -> Iterator[None]:
+def _unsharded(model: Any) -> Iterator[None]:
     from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig, StateDictType
 
-    moved = torch.cuda.is_available()  # what is on the CPU already would be handed out without a copy
+    moved = torch.cuda.is_available()  # on the CPU, offloading would return the weights themselves, not a copy
     weights = FullStateDictConfig(offload_to_cpu=moved)
     optimizer = FullOptimStateDictConfig(offload_to_cpu=moved)
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Small helpers around models."""
+"""Helpers for models: merge dicts, convert SyncBatchNorm, find parameters without gradients."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def merge_dict(*args: dict[Any, Any]) -> dict[Any, Any]:
 
 
 class _BatchNormXd(_BatchNorm):
-    """A batch norm for any number of dimensions, as SyncBatchNorm is."""
+    """A batch norm that accepts any number of dimensions, as SyncBatchNorm does."""
 
     def _check_input_dim(self, input: Tensor) -> None:
         return
 
 
 def revert_sync_batchnorm(module: nn.Module) -> nn.Module:
-    """``module`` with every SyncBatchNorm replaced by a batch norm of one process."""
+    """Return ``module`` with every SyncBatchNorm replaced by a plain batch norm."""
     made = module
     if isinstance(module, SyncBatchNorm) or type(module).__name__ == "SyncBatchNorm":
         made = _as_batch_norm(module)
@@ -55,7 +55,7 @@ def _as_batch_norm(module: Any) -> nn.Module:
 
 
 def convert_sync_batchnorm(module: nn.Module, implementation: str = "torch") -> nn.Module:
-    """``module`` with every batch norm made to unite its statistics over all processes."""
+    """Return ``module`` with every batch norm replaced by a SyncBatchNorm."""
     if implementation != "torch":
         raise ValueError(
             f"sync_bn {implementation!r} is not available: mmcv's compiled layers are out of scope, use sync_bn='torch'"

@@ -1,4 +1,4 @@
-"""Models in several processes."""
+"""DDP wrappers of MMEngine models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from etude.dialects.openmm.state import add_wrapper, is_wrapper
 
 
 class MMDistributedDataParallel(DistributedDataParallel):
-    """DDP with ``train_step``, ``val_step`` and ``test_step``; gradients are united in its own forward.
+    """DDP with ``train_step``, ``val_step`` and ``test_step``. Only training goes through DDP's forward.
 
     ``detect_anomalous_params`` logs parameters that the loss does not depend on.
     """
@@ -48,7 +48,7 @@ class MMDistributedDataParallel(DistributedDataParallel):
 
 
 class MMSeparateDistributedDataParallel(nn.Module):
-    """Each child in a DDP of its own, for models whose ``train_step`` updates them in turn (GANs)."""
+    """Wraps each child module in its own DDP, for models whose ``train_step`` updates them in turn (GANs)."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class MMSeparateDistributedDataParallel(nn.Module):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Keep the gradients of all children to this process."""
+        """Skip gradient synchronisation of all children."""
         with ExitStack() as stack:
             for child in self.module.children():
                 if isinstance(child, DistributedDataParallel):
@@ -102,9 +102,7 @@ add_wrapper(MMSeparateDistributedDataParallel)
 
 
 def is_model_wrapper(model: nn.Module, registry: Any = None) -> bool:
-    """Return whether ``model`` is a wrapper: of a class that MODEL_WRAPPERS (or ``registry``) or a child of it
-    holds.
-    """
+    """Return whether the class of ``model`` is registered in MODEL_WRAPPERS (or ``registry``) or a child registry."""
     if registry is None or registry is MODEL_WRAPPERS:
         return is_wrapper(model)
     kinds = tuple(kind for kind in registry._module_dict.values() if isinstance(kind, type))

@@ -1,4 +1,4 @@
-"""Automatic mixed precision."""
+"""AmpOptimWrapper: automatic mixed precision."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 class AmpOptimWrapper(OptimWrapper):
-    """Forward under autocast, backward with a scaled loss.
+    """Runs forward under autocast and backward with a scaled loss.
 
     ``loss_scale`` is ``'dynamic'``, a number (a scale that never changes) or the arguments of torch's ``GradScaler``.
-    ``dtype`` is a name; by default what the device is good at: half on accelerators, bfloat16 on the CPU.
+    ``dtype`` is a name. The default is float16 on accelerators and bfloat16 on the CPU.
     """
 
     valid_dtypes = _DTYPES
@@ -55,7 +55,7 @@ class AmpOptimWrapper(OptimWrapper):
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """Return the dtype that was asked for; None: the device's own."""
+        """Return the dtype that was given, or None for the default of the device."""
         return self.cast_dtype
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
@@ -86,7 +86,7 @@ class AmpOptimWrapper(OptimWrapper):
 
 
 class ApexOptimWrapper(OptimWrapper):
-    """Known by name only, so that an error can say what to write instead."""
+    """Not supported: the error says what to use instead."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise OutOfScope("apex is no longer maintained; use type='AmpOptimWrapper', which takes the same loss_scale")

@@ -1,4 +1,4 @@
-"""The base of optim wrappers: the face of one optimizer that models and hooks see."""
+"""The base class of optim wrappers, through which models and hooks use an optimizer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class BaseOptimWrapper(metaclass=ABCMeta):
-    """An optimizer and how its step is made. Subclasses say what ``update_params`` and its parts do."""
+    """Wraps an optimizer. Subclasses implement ``update_params`` and its parts: backward, step and zero_grad."""
 
-    #: With several parameter groups: a group of no real parameter that shows the schedule without multipliers.
+    #: With several parameter groups: a virtual group that shows the schedule without multipliers, for the log.
     base_param_settings: dict[str, Any] | None = None
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -26,19 +26,19 @@ class BaseOptimWrapper(metaclass=ABCMeta):
 
     @abstractmethod
     def update_params(self, *args: Any, **kwargs: Any) -> None:
-        """From a loss to new parameters."""
+        """Update the parameters from a loss."""
 
     @abstractmethod
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
-        """From a loss to gradients."""
+        """Compute gradients from a loss."""
 
     @abstractmethod
     def zero_grad(self, **kwargs: Any) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
 
     @abstractmethod
     def step(self, **kwargs: Any) -> None:
-        """From gradients to new parameters."""
+        """Update the parameters from their gradients."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state, with the virtual base group if there is one."""
@@ -48,7 +48,7 @@ class BaseOptimWrapper(metaclass=ABCMeta):
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take a state that :meth:`state_dict` gave; ``state_dict`` itself stays as it is."""
+        """Load a state of :meth:`state_dict`, without changing the given dict."""
         state = dict(state_dict)
         base = state.pop("base_param_settings", None)
         if base is not None:
@@ -68,7 +68,7 @@ class BaseOptimWrapper(metaclass=ABCMeta):
         return defaults
 
     def get_lr(self) -> dict[str, list[float]]:
-        """``lr`` of every group; ``base_lr`` before it when there are several groups."""
+        """Return ``lr`` of every group, preceded by ``base_lr`` if there are several groups."""
         rates: dict[str, list[float]] = {}
         if self.base_param_settings is not None:
             rates["base_lr"] = [self.base_param_settings["lr"]]
@@ -76,15 +76,15 @@ class BaseOptimWrapper(metaclass=ABCMeta):
         return rates
 
     def get_momentum(self) -> dict[str, list[float]]:
-        """``momentum`` of every group: its own, the first of its ``betas``, or 0."""
+        """Return ``momentum`` of every group: its ``momentum``, the first of its ``betas``, or 0."""
         return {"momentum": [_momentum(group) for group in self.optimizer.param_groups]}
 
     def optim_context(self, model: torch.nn.Module) -> AbstractContextManager[Any]:
-        """Return the context of preprocessing and forward."""
+        """Return the context manager for preprocessing and forward."""
         return _NOTHING
 
     def initialize_count_status(self, model: torch.nn.Module, init_counts: int, max_counts: int) -> None:
-        """Learn how many updates were made and how many there will be; a wrapper that does not count need not know."""
+        """Set how many iterations were made and how many there will be. Wrappers that count override it."""
         return
 
 

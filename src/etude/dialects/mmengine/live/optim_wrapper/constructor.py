@@ -1,4 +1,4 @@
-"""Puts a model's parameters into groups, by MMEngine's ``paramwise_cfg``, and builds optim wrappers."""
+"""Makes parameter groups by MMEngine's ``paramwise_cfg``, and builds optim wrappers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from etude.dialects.openmm.logging import log_warning, print_log
 from etude.dialects.openmm.registries.root import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 
 NORMS = (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm)
-#: These need a weight decay to scale; MMEngine lets ``flat_decay_mult`` pass without one.
+#: Multipliers that need a ``weight_decay``. ``flat_decay_mult`` does too, but MMEngine does not check that one.
 _DECAY_MULTIPLIERS = ("bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult")
 _DEFORMABLE = {"DeformConv2d", "ModulatedDeformConv2d"}
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class DefaultOptimWrapperConstructor:
-    """Without ``paramwise_cfg`` one group of all parameters; with it one group per parameter that is not frozen.
+    """Builds one group of all parameters; with ``paramwise_cfg``, one group per parameter that is not frozen.
 
-    ``custom_keys``: the longest key that is part of ``"<module>.<parameter>"`` decides for a parameter, all its
-    entries go into the group, and no other rule looks at it. Otherwise ``bias_lr_mult``, ``dcn_offset_lr_mult`` and,
-    the first that applies, ``norm_decay_mult``, ``bias_decay_mult``, ``dwconv_decay_mult``, ``flat_decay_mult``.
-    ``bypass_duplicate`` skips parameters that two modules share the second time.
+    ``custom_keys``: the longest key that is part of ``"<module>.<parameter>"`` decides about a parameter. All its
+    entries go into the group, and no other rule applies. Otherwise ``bias_lr_mult``, ``dcn_offset_lr_mult`` and,
+    the first that matches, ``norm_decay_mult``, ``bias_decay_mult``, ``dwconv_decay_mult``, ``flat_decay_mult``.
+    ``bypass_duplicate`` skips a parameter that two modules share when it comes a second time.
     """
 
     def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
@@ -56,7 +56,7 @@ class DefaultOptimWrapperConstructor:
     # -- groups --------------------------------------------------------------------------------------------------
 
     def sorted_keys(self) -> list[str]:
-        """``custom_keys``, the longest first; of equal length in alphabetical order."""
+        """Return ``custom_keys``, the longest first, those of equal length in alphabetical order."""
         return sorted(sorted(self.paramwise_cfg.get("custom_keys", {})), key=len, reverse=True)
 
     def add_params(
@@ -80,7 +80,7 @@ class DefaultOptimWrapperConstructor:
             if not self._by_custom_key(group, f"{prefix}.{name}"):
                 self._by_rules(group, module, prefix, name, bool(is_dcn_module))
             params.append(group)
-            _tell(group, f"{prefix}.{name}" if prefix else name)
+            _log_options(group, f"{prefix}.{name}" if prefix else name)
         deformable = any(kind.__name__ in _DEFORMABLE for kind in type(module).__mro__)
         for name, child in module.named_children():
             self.add_params(params, child, prefix=f"{prefix}.{name}" if prefix else name, is_dcn_module=deformable)
@@ -129,7 +129,7 @@ class DefaultOptimWrapperConstructor:
         scaled: float = self.base_lr * factor
         return scaled
 
-    # -- the whole -----------------------------------------------------------------------------------------------
+    # -- optimizer and wrapper -----------------------------------------------------------------------------------
 
     def __call__(self, model: nn.Module) -> Any:
         if hasattr(model, "module"):
@@ -148,7 +148,7 @@ class DefaultOptimWrapperConstructor:
         return params
 
     def _warn_of_idle_keys(self, model: nn.Module) -> None:
-        """Warn about a custom key that matches no parameter: most often it is misspelt."""
+        """Warn about custom keys that match no parameter: most often they are misspelt."""
         names = [name if "." in name else f".{name}" for name, _ in model.named_parameters(remove_duplicate=False)]
         for key in self.sorted_keys():
             if not any(key in name for name in names):
@@ -156,14 +156,14 @@ class DefaultOptimWrapperConstructor:
 
 
 def _first_argument(kind: Any) -> str:
-    """Return the name under which an optimizer takes its parameters; not all of them call it ``params``."""
+    """Return the name of an optimizer's first argument, the parameters; not all optimizers call it ``params``."""
     if isinstance(kind, str):
         with OPTIMIZERS.switch_scope_and_registry(None) as registry:
             kind = registry.get(kind)
     return next(iter(inspect.signature(kind).parameters)) if callable(kind) else "params"
 
 
-def _tell(group: dict[str, Any], name: str) -> None:
+def _log_options(group: dict[str, Any], name: str) -> None:
     for key, value in group.items():
         if key != "params":
             print_log(f"paramwise_options -- {name}:{key}={value}", logger="current")

@@ -1,4 +1,4 @@
-"""Clipping by norm, with torch's numbers and fewer calls around its kernels."""
+"""MMEngine's OptimWrapper: backward, gradient accumulation, gradient clipping and the optimizer step."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _DEVICES = frozenset({"cpu", "cuda"})
 
 
 def clip_norm(params: Sequence[Tensor], max_norm: float, norm_type: float | str = 2.0, **options: Any) -> Tensor:
-    """Clip as torch's ``clip_grad_norm_``, to the bit, ``params`` that all have a gradient; return the norm before.
+    """Clip the gradients of ``params``, which all have one, and return their norm before.
 
-    Gradients of one kind on one device, which is the rule, go straight to the kernels; others take torch's own way.
+    The numbers are those of torch's ``clip_grad_norm_``, to the bit. Gradients of one dtype on one device go straight
+    to the kernels, which saves Python calls; others go through torch's function.
     """
     grads: list[Any] = [param.grad for param in params]
-    if options or not _alike(grads):
+    if options or not _are_alike(grads):
         return clip_grad_norm_(params, max_norm, norm_type, **options)  # type: ignore[arg-type]
     order = float(norm_type)
     with torch.no_grad():
@@ -35,7 +36,7 @@ def clip_norm(params: Sequence[Tensor], max_norm: float, norm_type: float | str 
     return norm
 
 
-def _alike(grads: list[Tensor]) -> bool:
+def _are_alike(grads: list[Tensor]) -> bool:
     if any(type(grad) is not Tensor for grad in grads) or grads[0].device.type not in _DEVICES:
         return False
     return len(_group_tensors_by_device_and_dtype([grads])) == 1  # type: ignore[list-item]
@@ -48,7 +49,7 @@ _CLIPS: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 class OptimWrapper(BaseOptimWrapper):
-    """``update_params(loss)``: scale, backward and, when enough batches have come, clip, step and forget.
+    """Updates parameters: ``update_params(loss)`` scales, runs backward and, once enough batches came, clips and steps.
 
     ``accumulative_counts`` batches make one step. The last group of a run may be smaller; its losses are divided by
     its own size, and the last batch of a run always steps. ``clip_grad`` takes ``type`` (``norm`` or ``value``) and
@@ -101,11 +102,12 @@ class OptimWrapper(BaseOptimWrapper):
 
     def zero_grad(self, **kwargs: Any) -> None:
         optimizer = self.optimizer
-        own = getattr(type(optimizer), "zero_grad", None) is not Optimizer.zero_grad or "zero_grad" in vars(optimizer)
-        if own or kwargs:
+        kind = type(optimizer)
+        overridden = getattr(kind, "zero_grad", None) is not Optimizer.zero_grad or "zero_grad" in vars(optimizer)
+        if overridden or kwargs:
             optimizer.zero_grad(**kwargs)
             return
-        for group in optimizer.param_groups:  # what torch does, too, inside a mark for its profiler that costs more
+        for group in optimizer.param_groups:  # as torch does, without its profiler mark, which costs more
             for param in group["params"]:
                 param.grad = None
 
@@ -133,7 +135,7 @@ class OptimWrapper(BaseOptimWrapper):
     def initialize_count_status(self, model: torch.nn.Module, init_counts: int, max_counts: int) -> None:
         self._inner_count, self._max_counts = init_counts, max_counts
         unfinished = init_counts % self._accumulative_counts != 0
-        if unfinished and not _with_gradients(self.optimizer):  # a checkpoint may have brought them
+        if unfinished and not _with_gradients(self.optimizer):  # Étude's checkpoints restore them
             log_warning(
                 f"Resumed iteration number is not divisible by `_accumulative_counts`: {init_counts} by "
                 f"{self._accumulative_counts}; the gradients of the unfinished group are lost"
@@ -146,16 +148,16 @@ class OptimWrapper(BaseOptimWrapper):
         self._remainder_counts = max_counts % self._accumulative_counts
 
     def should_update(self) -> bool:
-        """Return whether the batch that was just differentiated completes a group."""
+        """Return whether the last backward completes a group of accumulated batches."""
         return self._inner_count % self._accumulative_counts == 0 or self._inner_count == self._max_counts
 
     def should_sync(self) -> bool:
-        """Return whether the coming batch completes a group, so that its gradients have to be united."""
+        """Return whether the next batch completes a group, so that DDP has to synchronise gradients."""
         coming = self._inner_count + 1
         return coming % self._accumulative_counts == 0 or coming == self._max_counts
 
     def scale_loss(self, loss: torch.Tensor) -> torch.Tensor:
-        """Divide the loss by the size of the group it belongs to."""
+        """Divide the loss by the size of its group of accumulated batches."""
         if self._accumulative_counts == 1:
             return loss
         factor = self._accumulative_counts
@@ -168,7 +170,7 @@ class OptimWrapper(BaseOptimWrapper):
 
     @property
     def inner_count(self) -> int:
-        """Return how many batches were differentiated."""
+        """Return the number of backward passes."""
         return self._inner_count
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Several optimizers of one model, by name."""
+"""OptimWrapperDict: several optimizers of one model, by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrappe
 
 
 class OptimWrapperDict(OptimWrapper):
-    """Wrappers by name. Which of them steps when is the model's affair, so the verbs of a single one are refused."""
+    """Holds optim wrappers by name. The model decides which one steps: methods of a single wrapper raise an error."""
 
     def __init__(self, **optim_wrapper_dict: OptimWrapper) -> None:
         for name, wrapper in optim_wrapper_dict.items():
@@ -51,7 +51,7 @@ class OptimWrapperDict(OptimWrapper):
 
     @property
     def param_groups(self) -> Any:
-        """Groups by optimizer name."""
+        """Return the parameter groups by optimizer name."""
         return {name: wrapper.param_groups for name, wrapper in self.optim_wrappers.items()}
 
     def get_lr(self) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""MMEngine's ZeroRedundancyOptimizer, apart from the others: importing torch's compiles a dozen optimizers."""
+"""MMEngine's ZeroRedundancyOptimizer, in a separate module: importing torch's compiles a dozen optimizers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from etude.dialects.openmm.registries.root import OPTIMIZERS
 
 @OPTIMIZERS.register_module()
 class ZeroRedundancyOptimizer(TorchZeroRedundancyOptimizer):
-    """torch's, with the inner optimizer given by its name; rank 0 gathers the state before it is saved."""
+    """torch's class, with the inner optimizer given by name. Rank 0 gathers the state before it is saved."""
 
     def __init__(self, params: Any, optimizer_type: str = "Adam", **kwargs: Any) -> None:
         found = getattr(torch.optim, optimizer_type, None)
         assert found is not None, f"torch.optim has no optimizer called {optimizer_type!r}"
-        # torch asks for plain tensors or groups, not for a generator that can be read once
+        # torch expects a list of tensors or groups; a generator could be read only once
         super().__init__(list(params), found, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:

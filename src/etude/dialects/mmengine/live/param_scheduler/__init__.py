@@ -1,1 +1,1 @@
-"""MMEngine's parameter schedulers: ten curves, each on the learning rate, on the momentum, or on any entry."""
+"""MMEngine's parameter schedulers: ten curves for the learning rate, the momentum, or any entry of a group."""

@@ -1,8 +1,8 @@
-"""What all parameter schedulers share: the window, the counters, and when a group is written.
+"""The base class of MMEngine's parameter schedulers: window, counters, and when a value is written.
 
-A scheduler acts at once when it is made (global step 0) and then once per :meth:`_ParamScheduler.step`. Inside its
-window it turns the *current* value of every group into the next one, so schedulers that overlap multiply, and a
-value that a hook has written is carried on. Outside the window nothing is written.
+A scheduler steps when it is made (global step 0) and then once per :meth:`_ParamScheduler.step`. Inside its
+window it computes the next value of every group from the *current* one, so schedulers that overlap multiply, and a
+value that a hook has set is the start of the next step. Outside the window nothing is written.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, ClassVar, Self
 
 from etude.dialects.mmengine.live.logging.logger import print_log
 
-#: The end of a scheduler that was given none.
+#: The default end of a scheduler.
 INF = int(1e9)
 
 _HOW_TO = "see https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
 
 
 class _ParamScheduler:
-    """Changes one entry (``param_name``) of all parameter groups; subclasses give the new values.
+    """Changes one entry (``param_name``) of all parameter groups. Subclasses compute the new values.
 
     ``optimizer`` is a torch optimizer or an optim wrapper: anything with ``param_groups`` and ``step``.
     """
@@ -56,7 +56,7 @@ class _ParamScheduler:
         self._initial_step()
 
     def _base_values(self, *, resuming: bool) -> list[float]:
-        """Return the value of every group before any scheduler, kept in the group so that all schedulers share it."""
+        """Return the initial value of every group. It is stored in the group, so that all schedulers share it."""
         key = f"initial_{self.param_name}"
         groups = self.optimizer.param_groups
         for index, group in enumerate(groups):
@@ -74,8 +74,8 @@ class _ParamScheduler:
         raise NotImplementedError(f"{type(self).__name__} gives no values")
 
     def step(self) -> None:
-        """Count on; inside the window, give every group its next value."""
-        waits = getattr(self.optimizer, "_accumulative_counts", 1) > 1  # its first step comes with a whole group
+        """Increase the counter; inside the window, set the next value of every group."""
+        waits = getattr(self.optimizer, "_accumulative_counts", 1) > 1  # accumulation: the first step comes later
         if self._global_step == 0 and getattr(self.optimizer, "_global_step", 0) < 0 and not waits:
             warnings.warn(
                 "Detected call of `scheduler.step()` before `optimizer.step()`, so the first value is skipped; or "
@@ -103,23 +103,23 @@ class _ParamScheduler:
         return self._last_value
 
     def print_value(self, is_verbose: bool, group: int, value: float) -> None:
-        """Tell the log what a group got, if ``is_verbose``."""
+        """Log the new value of a group if ``is_verbose``."""
         if is_verbose:
             print_log(f"Adjusting parameter value of group {group} to {value:.4e}.", logger="current")
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer."""
+        """Return all attributes except the optimizer."""
         return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Pour a state of :meth:`state_dict` over this scheduler."""
+        """Set all attributes from a state of :meth:`state_dict`."""
         self.__dict__.update(state_dict)
 
 
 class Recurrence(_ParamScheduler):
-    """A scheduler whose groups change independently of each other, and which can count epochs in iterations."""
+    """A scheduler that changes each group on its own, and that can be converted from epochs to iterations."""
 
-    #: Arguments that count steps (numbers or lists of them) and are multiplied when epochs become iterations.
+    #: Arguments that count steps, numbers or lists. They are multiplied when epochs are converted to iterations.
     in_steps: ClassVar[tuple[str, ...]] = ()
 
     def _next(self, value: float, base: float) -> float:
@@ -140,7 +140,7 @@ class Recurrence(_ParamScheduler):
         epoch_length: int | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Return the same schedule, written in epochs, as one that moves every iteration."""
+        """Build a scheduler from arguments in epochs that steps every iteration."""
         if not by_epoch:
             raise AssertionError("Only epoch-based kwargs whose `by_epoch=True` can be converted to iter-based.")
         if epoch_length is None or epoch_length <= 0:
@@ -159,21 +159,21 @@ def _times(steps: Any, length: int) -> Any:
 
 
 def _note_first_step(optimizer: Any) -> None:
-    """Know whether the optimizer has stepped yet: ``_global_step`` is -1 until its first step, then 0.
+    """Record whether the optimizer has stepped: ``_global_step`` is -1 until its first step, then 0.
 
-    The counter removes itself at the first call, so that no later step pays for it.
+    The wrapper around ``optimizer.step`` removes itself at the first call, so that it costs nothing later.
     """
     optimizer._global_step = -1
     step: Callable[..., Any] = optimizer.step
     if getattr(step, "_with_counter", False):
         return
-    own = "step" in vars(optimizer)
+    on_instance = "step" in vars(optimizer)
 
     @wraps(step)
     def first(*args: Any, **kwargs: Any) -> Any:
         optimizer._global_step = 0
         if vars(optimizer).get("step") is first:
-            if own:
+            if on_instance:
                 optimizer.step = step
             else:
                 del optimizer.step

@@ -1,4 +1,4 @@
-"""The curves on the learning rate, on the momentum (without one-cycle) and on the weight decay."""
+"""Schedulers of the learning rate, the momentum and the weight decay (``CosineAnnealingLR``, ``StepMomentum`` …)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from etude.dialects.mmengine.live.param_scheduler import onecycle, plateau, rules
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
 
-#: The curves that ``<name>LR`` and ``<name>Momentum`` follow, and the words for each.
+#: Name → the curve of ``<name>LR`` and ``<name>Momentum``, and its description.
 _CURVES: dict[str, tuple[type[_ParamScheduler], str]] = {
     "Constant": (rules.ConstantParamScheduler, "a constant factor, for a window"),
     "CosineAnnealing": (rules.CosineAnnealingParamScheduler, "a cosine"),
@@ -23,14 +23,14 @@ _CURVES: dict[str, tuple[type[_ParamScheduler], str]] = {
 
 
 class LRSchedulerMixin(_ParamScheduler):
-    """Fixes the entry to ``lr``."""
+    """Schedules the entry ``lr``."""
 
     def __init__(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(optimizer, "lr", *args, **kwargs)
 
 
 class MomentumSchedulerMixin(_ParamScheduler):
-    """Fixes the entry to ``momentum``; for the Adam family a group's ``momentum`` stands for its first beta."""
+    """Schedules the entry ``momentum``. For Adam and similar optimizers it stands for the first beta."""
 
     def __init__(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         self.use_betas = "momentum" not in optimizer.defaults
@@ -49,7 +49,7 @@ class MomentumSchedulerMixin(_ParamScheduler):
 
 
 class CosineAnnealingWeightDecay(rules.CosineAnnealingParamScheduler):
-    """MMPretrain's; groups that start without a decay (biases, norms) stay without."""
+    """MMPretrain's cosine for the weight decay. Groups that start without decay (biases, norms) stay without."""
 
     def __init__(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(optimizer, "weight_decay", *args, **kwargs)
@@ -58,12 +58,12 @@ class CosineAnnealingWeightDecay(rules.CosineAnnealingParamScheduler):
         return 0.0 if base == 0 else super()._next(value, base)
 
 
-def _on(mixin: type[_ParamScheduler], name: str, curve: type[_ParamScheduler], doc: str) -> None:
-    """Add the class ``name``: ``curve`` on the entry that ``mixin`` fixes."""
+def _define(mixin: type[_ParamScheduler], name: str, curve: type[_ParamScheduler], doc: str) -> None:
+    """Define the class ``name``: ``curve`` for the entry that ``mixin`` sets."""
     globals()[name] = type(name, (mixin, curve), {"__module__": __name__, "__doc__": doc})
 
 
 for _name, (_curve, _words) in _CURVES.items():
-    _on(LRSchedulerMixin, f"{_name}LR", _curve, f"The learning rate by {_words}.")
-    if _name != "OneCycle":  # MMEngine has that one for the learning rate alone
-        _on(MomentumSchedulerMixin, f"{_name}Momentum", _curve, f"The momentum by {_words}.")
+    _define(LRSchedulerMixin, f"{_name}LR", _curve, f"The learning rate by {_words}.")
+    if _name != "OneCycle":  # MMEngine has one-cycle for the learning rate only
+        _define(MomentumSchedulerMixin, f"{_name}Momentum", _curve, f"The momentum by {_words}.")

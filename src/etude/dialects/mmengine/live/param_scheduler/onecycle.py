@@ -1,4 +1,4 @@
-"""The one-cycle policy: up to a maximum and down to almost nothing, in absolute values."""
+"""The one-cycle policy: rises to a maximum and falls to almost zero."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from etude.dialects.openmm.registries.root import PARAM_SCHEDULERS
 
 @PARAM_SCHEDULERS.register_module()
 class OneCycleParamScheduler(Recurrence):
-    """``eta_max / div_factor`` → ``eta_max`` → ``initial / final_div_factor`` over ``total_steps``.
+    """Goes from ``eta_max / div_factor`` to ``eta_max`` to ``initial / final_div_factor`` over ``total_steps``.
 
-    The values are absolute: what the groups had before is overwritten, ``lr_mult`` included. ``eta_max`` may be a
+    The values are absolute: those of the groups are overwritten, ``lr_mult`` included. ``eta_max`` may be a
     list with a value per group, the wrapper's base group counted.
     """
 
@@ -50,7 +50,7 @@ class OneCycleParamScheduler(Recurrence):
         self.param_name, self.total_steps, self.anneal_strategy = param_name, total_steps, anneal_strategy
         self._schedule_phases = self._phases(pct_start, three_phase)
         if last_step == -1:
-            self._mark(optimizer.param_groups, eta_max, div_factor, final_div_factor)
+            self._set_limits(optimizer.param_groups, eta_max, div_factor, final_div_factor)
         super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
 
     def _phases(self, pct_start: float, three_phase: bool) -> list[dict[str, Any]]:
@@ -65,8 +65,8 @@ class OneCycleParamScheduler(Recurrence):
             {"end_step": total - 1, "start": initial, "end": low},
         ]
 
-    def _mark(self, groups: list[dict[str, Any]], eta_max: Any, divide: float, divide_last: float) -> None:
-        """Write where the cycle starts, peaks and ends into the groups."""
+    def _set_limits(self, groups: list[dict[str, Any]], eta_max: Any, divide: float, divide_last: float) -> None:
+        """Write the initial, highest and lowest value of the cycle into the groups."""
         peaks = list(eta_max) if isinstance(eta_max, (list, tuple)) else [eta_max] * len(groups)
         if len(peaks) != len(groups):
             raise ValueError(f"expected {len(groups)} values for eta_max, got {len(peaks)}")

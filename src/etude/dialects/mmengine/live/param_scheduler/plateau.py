@@ -1,4 +1,4 @@
-"""Less when a metric of the validation stops getting better."""
+"""Reduces the learning rate when a metric of the validation stops improving (ReduceOnPlateau)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from etude.dialects.openmm.registries.root import PARAM_SCHEDULERS
 
 @PARAM_SCHEDULERS.register_module()
 class ReduceOnPlateauParamScheduler(_ParamScheduler):
-    """v·factor after more than ``patience`` validations without a better ``monitor``.
+    """Multiplies the value by ``factor`` after more than ``patience`` validations without a better ``monitor``.
 
     Epoch steps (``step()``) only count; the decision is made with the metrics of a validation
-    (``step(metrics)``), so epochs without a validation are not bad ones.
+    (``step(metrics)``), so epochs without a validation do not count as bad.
     """
 
     need_val_args = True
@@ -79,7 +79,7 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
         self.rule_worse = INF if rule == "less" else -INF
 
     def _reset(self) -> None:
-        """Forget the best value, the bad validations and the cooldown."""
+        """Reset the best value, the count of bad validations and the cooldown."""
         self.best: Any = self.rule_worse
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
@@ -100,7 +100,7 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
         ]
 
     def step(self, metrics: dict[str, Any] | None = None) -> None:
-        """Without metrics: an epoch has passed. With them: a validation, inside the window, decides."""
+        """Count an epoch (without metrics), or decide by the metrics of a validation if inside the window."""
         if metrics is None:
             self._global_step += 1
             return

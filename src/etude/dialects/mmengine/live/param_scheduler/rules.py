@@ -1,4 +1,4 @@
-"""The curves, each as a recurrence on any entry of the groups (``param_name``).
+"""The curves of MMEngine's schedulers. Each computes the next value from the current one, for any ``param_name``.
 
 In the formulas v is the group's current value, b its base value, i the step inside the window (from 0), and n the
 last step of the window.
@@ -18,7 +18,7 @@ from etude.dialects.openmm.registries.root import PARAM_SCHEDULERS
 
 @PARAM_SCHEDULERS.register_module()
 class ConstantParamScheduler(Recurrence):
-    """v·factor from the first step on, given back in the last step of the window."""
+    """Multiplies v by ``factor`` in the first step, and undoes that in the last step of the window."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class LinearParamScheduler(Recurrence):
 
 @PARAM_SCHEDULERS.register_module()
 class StepParamScheduler(Recurrence):
-    """v·gamma every ``step_size`` steps."""
+    """Multiplies v by ``gamma`` every ``step_size`` steps."""
 
     in_steps = ("step_size",)
 
@@ -100,7 +100,7 @@ class StepParamScheduler(Recurrence):
 
 @PARAM_SCHEDULERS.register_module()
 class MultiStepParamScheduler(Recurrence):
-    """v·gamma at every milestone, as often as it is listed."""
+    """Multiplies v by ``gamma`` at every milestone, as often as it is listed."""
 
     in_steps = ("milestones",)
 
@@ -126,7 +126,7 @@ class MultiStepParamScheduler(Recurrence):
 
 @PARAM_SCHEDULERS.register_module()
 class ExponentialParamScheduler(Recurrence):
-    """v·gamma every step."""
+    """Multiplies v by ``gamma`` every step."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class ExponentialParamScheduler(Recurrence):
 
 @PARAM_SCHEDULERS.register_module()
 class PolyParamScheduler(Recurrence):
-    """From b down to ``eta_min`` along ``(1 - progress) ** power``; there in the last step of the window."""
+    """Falls from b to ``eta_min`` along ``(1 - progress) ** power``, reached in the last step of the window."""
 
     def __init__(
         self,
@@ -174,19 +174,19 @@ class PolyParamScheduler(Recurrence):
 
 
 def _along_cosine(value: float, floor: float, step: int, period: int) -> float:
-    """Go one step down a half cosine of ``period`` steps, from wherever ``value`` is."""
-    return _fall(step, period) * (value - floor) + floor
+    """Return the next value on a half cosine of ``period`` steps, starting from ``value``."""
+    return _cosine_factor(step, period) * (value - floor) + floor
 
 
 @lru_cache(maxsize=16)
-def _fall(step: int, period: int) -> float:
-    """Return what is left of the height after one step of a half cosine; the same for all groups of a step."""
+def _cosine_factor(step: int, period: int) -> float:
+    """Return the factor of one step of a half cosine. It is cached, because all groups of a step need the same."""
     return (1 + math.cos(math.pi * step / period)) / (1 + math.cos(math.pi * (step - 1) / period))
 
 
 @PARAM_SCHEDULERS.register_module()
 class CosineAnnealingParamScheduler(Recurrence):
-    """A cosine from b to ``eta_min`` in ``T_max`` steps (default: the window), and back up after that."""
+    """Follows a cosine from b to ``eta_min`` in ``T_max`` steps (default: the window), and back up after that."""
 
     in_steps = ("T_max",)
 
@@ -228,7 +228,7 @@ class CosineAnnealingParamScheduler(Recurrence):
 
 @PARAM_SCHEDULERS.register_module()
 class CosineRestartParamScheduler(Recurrence):
-    """Cosines one after the other, each from b times its restart weight; after the last one v stays."""
+    """Follows several cosines, each from b times its restart weight. After the last one, v stays."""
 
     in_steps = ("periods",)
 
@@ -268,5 +268,5 @@ class CosineRestartParamScheduler(Recurrence):
 
     @staticmethod
     def get_position_from_periods(iteration: int, cumulative_periods: list[int]) -> int | None:
-        """Return the number of the period that ``iteration`` lies in; None after the last."""
+        """Return the index of the period that ``iteration`` is in, or None after the last."""
         return next((index for index, end in enumerate(cumulative_periods) if iteration < end), None)

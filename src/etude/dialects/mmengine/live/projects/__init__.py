@@ -1,1 +1,1 @@
-"""What training configs of MMSelfSup 1.x and MMPretrain need where these are not installed."""
+"""Classes that training configs of MMSelfSup 1.x and MMPretrain name, for use without these projects."""

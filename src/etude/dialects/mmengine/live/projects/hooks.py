@@ -14,7 +14,7 @@ from etude.dialects.mmengine.live.projects.model import get_model
 
 
 class SimSiamHook(Hook):
-    """Keeps the learning rate of groups with a true ``fix_lr`` at ``lr``, at every epoch's or iteration's start."""
+    """Sets the learning rate of groups with a true ``fix_lr`` to ``lr``, before every epoch or iteration."""
 
     def __init__(self, fix_pred_lr: bool, lr: float, adjust_by_epoch: bool | None = True) -> None:
         self.fix_pred_lr, self.lr, self.adjust_by_epoch = fix_pred_lr, lr, adjust_by_epoch
@@ -35,7 +35,7 @@ class SimSiamHook(Hook):
 
 
 class DenseCLHook(Hook):
-    """Switches the dense loss off (``loss_lambda`` is 0) for the first ``start_iters`` iterations."""
+    """Turns the dense loss off (``loss_lambda`` is 0) for the first ``start_iters`` iterations."""
 
     def __init__(self, start_iters: int = 1000) -> None:
         self.start_iters = start_iters
@@ -52,7 +52,7 @@ class DenseCLHook(Hook):
 class SwAVHook(Hook):
     """Freezes layers at the beginning and keeps SwAV's queue of features, which is saved beside the checkpoints.
 
-    ``frozen_layers_cfg``: part of a parameter's name → iterations during which it does not learn.
+    ``frozen_layers_cfg`` maps a part of a parameter's name to the number of iterations for which it is frozen.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Smaller learning rates for earlier layers, as MMSelfSup and as MMPretrain write them.
+"""Layer-wise learning rate decay, as MMSelfSup and as MMPretrain configure it.
 
 Both call their class ``LearningRateDecayOptimWrapperConstructor``; the scope of a config decides which one it means.
 """
@@ -16,10 +16,10 @@ Depth = Callable[[str], tuple[int, int]]
 
 
 class LearningRateDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """MMSelfSup's: ``optimizer=dict(..., model_type='vit', layer_decay_rate=0.65)``, one group per layer and decay.
+    """MMSelfSup's class: ``optimizer=dict(..., model_type='vit', layer_decay_rate=0.65)``, a group per layer and decay.
 
     The learning rate of layer i of n is ``lr · layer_decay_rate ** (n - i - 1)``. Of ``paramwise_cfg`` only
-    ``custom_keys[...]["decay_mult"]`` counts, the shortest matching key last.
+    ``custom_keys[...]["decay_mult"]`` counts; if several keys match, the shortest one.
     """
 
     def _params(self, model: nn.Module, optimizer: dict[str, Any]) -> Any:
@@ -66,7 +66,7 @@ class LearningRateDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
 
 def _sizes(model: Any, kind: str) -> list[int]:
-    """Return how many layers each stage of the backbone has."""
+    """Return the number of layers of each stage of the backbone."""
     backbone = model.backbone
     if kind == "vit":
         return [len(backbone.layers)]
@@ -103,7 +103,7 @@ _LAYERS: dict[str, Callable[[str, list[int]], int | None]] = {
 
 
 class DepthDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """MMPretrain's: ``lr · layer_decay_rate ** (layers - layer - 1)``; ``model.get_layer_depth(name)`` gives both."""
+    """MMPretrain's class: ``lr · layer_decay_rate ** (layers - layer - 1)``, with ``model.get_layer_depth(name)``."""
 
     def add_params(  # type: ignore[override]
         self,

@@ -1,4 +1,4 @@
-"""The base model and preprocessor of MMSelfSup, and the helpers that its users import."""
+"""MMSelfSup's BaseModel and data preprocessor, and helpers that its users import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etude.dialects.openmm.registries import managers
 
 
 class BaseModel(EngineBaseModel):
-    """Backbone, neck, head and target generator, built from their configs; what is None is left out.
+    """Builds backbone, neck, head and target generator from their configs; those that are None are left out.
 
     ``forward`` calls ``extract_feat``, ``loss`` or ``predict`` by mode; ``inputs`` is a list of views.
     """
@@ -66,20 +66,20 @@ class BaseModel(EngineBaseModel):
         raise RuntimeError(f'Invalid mode "{mode}".')
 
     def extract_feat(self, inputs: list[torch.Tensor], **kwargs: Any) -> Any:
-        """Features of the views; a model that is used for them says how."""
+        """Return the features of the views; to be overridden."""
         raise NotImplementedError(f"{type(self).__name__} has no extract_feat")
 
     def loss(self, inputs: list[torch.Tensor], data_samples: list[Any] | None) -> dict[str, torch.Tensor]:
-        """Losses by name."""
+        """Return the losses by name; to be overridden."""
         raise NotImplementedError(f"{type(self).__name__} has no loss")
 
     def predict(self, inputs: list[torch.Tensor], data_samples: list[Any] | None, **kwargs: Any) -> Any:
-        """Return what some methods show of their work."""
+        """Return predictions, for example reconstructed images; to be overridden."""
         raise NotImplementedError(f"{type(self).__name__} has no predict")
 
 
 class SelfSupDataPreprocessor(ImgDataPreprocessor):
-    """For batches that ``default_collate`` made: the first value is the list of views, the second the samples."""
+    """Preprocesses batches of ``default_collate``: the first value is the list of views, the second the samples."""
 
     def forward(self, data: Any, training: bool = False) -> Any:
         assert isinstance(data, dict), "please use default_collate in dataloader: a dict is expected"
@@ -90,11 +90,11 @@ class SelfSupDataPreprocessor(ImgDataPreprocessor):
 
 
 def get_model(model: nn.Module) -> Any:
-    """Return the model inside its wrapper, if it has one."""
+    """Return the model without its wrapper."""
     return model.module if is_model_wrapper(model) else model
 
 
 def register_all_modules(init_default_scope: bool = True) -> None:
-    """Make ``mmselfsup`` the default scope. Its parts need no registering: they are found by name."""
+    """Make ``mmselfsup`` the default scope. Its classes need no registering: Étude finds them by name."""
     if init_default_scope:
         managers.init_default_scope("mmselfsup")

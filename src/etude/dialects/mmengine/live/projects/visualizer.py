@@ -12,7 +12,7 @@ from etude.errors import OutOfScope
 
 
 class SelfSupVisualizer(Visualizer):
-    """A visualizer whose samples are images, shown as they are."""
+    """A visualizer for samples that are plain images."""
 
     def add_datasample(  # type: ignore[override]
         self,
@@ -24,7 +24,7 @@ class SelfSupVisualizer(Visualizer):
         out_file: str | None = None,
         step: int = 0,
     ) -> None:
-        """Show the image, or hand it to the backends; with ``out_file`` it is written there."""
+        """Write the image to ``out_file`` if given; else show it or give it to the backends."""
         if out_file is not None:
             from PIL import Image
 
@@ -36,7 +36,7 @@ class SelfSupVisualizer(Visualizer):
 
 
 class UniversalVisualizer(Visualizer):
-    """MMEngine's visualizer under the name of MMPretrain's, which can also draw predictions of its own networks."""
+    """MMEngine's visualizer under the name that MMPretrain configs use. It cannot draw predictions of its networks."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("visualize_"):
@@ -45,7 +45,7 @@ class UniversalVisualizer(Visualizer):
 
 
 class VisualizationHook(Hook):
-    """Every config of MMPretrain's has it, switched off; switched on it would draw predictions of its networks."""
+    """Does nothing: MMPretrain configs contain it, turned off. Turned on it raises an error, as drawing is missing."""
 
     def __init__(
         self, enable: bool = False, interval: int = 5000, show: bool = False, out_dir: str | None = None, **kwargs: Any

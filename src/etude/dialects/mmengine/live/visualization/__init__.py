@@ -1,1 +1,1 @@
-"""Writes scalars, configs and images of a run."""
+"""MMEngine's Visualizer and its backends, which write scalars, configs and images."""

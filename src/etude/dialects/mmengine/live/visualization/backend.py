@@ -1,4 +1,4 @@
-"""Defines what a visualization backend offers, and the one that writes JSON lines and images."""
+"""The base class of visualization backends, and the local one, which writes JSON lines and images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _JSON = json.JSONEncoder(default=str)
 
 
 def force_init_env(old_func: Callable[..., Any]) -> Any:
-    """Call ``_init_env()`` of the backend before its first method call: a backend costs nothing until it is used."""
+    """Call ``_init_env()`` of the backend before the first call of a decorated method."""
 
     @functools.wraps(old_func)
     def wrapper(obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -36,7 +36,7 @@ def force_init_env(old_func: Callable[..., Any]) -> Any:
 
 
 def needed(module: str, purpose: str, *, extra: str = "tracking") -> Any:
-    """Return the optional package that a backend stands on."""
+    """Import and return the optional package that a backend needs."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -44,12 +44,12 @@ def needed(module: str, purpose: str, *, extra: str = "tracking") -> Any:
 
 
 def number(value: Any) -> Any:
-    """Return a tensor, array or numpy number as Python's; anything else as it is."""
+    """Return a tensor, array or numpy number as a Python number; anything else as it is."""
     return value.item() if isinstance(value, (torch.Tensor, np.ndarray, np.generic)) else value
 
 
 class BaseVisBackend(metaclass=ABCMeta):
-    """A place that takes configs, graphs, images and scalars; what a subclass does not override is ignored."""
+    """The base class of backends. Configs, graphs, images and scalars that a subclass does not handle are ignored."""
 
     def __init__(self, save_dir: str) -> None:
         self._save_dir = save_dir
@@ -58,42 +58,42 @@ class BaseVisBackend(metaclass=ABCMeta):
     @property
     @abstractmethod
     def experiment(self) -> Any:
-        """Return the object behind, for your own calls."""
+        """Return the tracker's own object, for your own calls."""
 
     @abstractmethod
     def _init_env(self) -> Any:
-        """Open what is behind; called before the first use."""
+        """Open the tracker or the files; called before the first use."""
 
     def add_config(self, config: Any, **kwargs: Any) -> None:
-        """Keep the config."""
+        """Record the config."""
         return
 
     def add_graph(self, model: torch.nn.Module, data_batch: Any, **kwargs: Any) -> None:
-        """Keep the model's graph."""
+        """Record the model's graph."""
         return
 
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
-        """Keep an image, H × W × 3 in RGB."""
+        """Record an image, H × W × 3 in RGB."""
         return
 
     def add_scalar(self, name: str, value: int | float, step: int = 0, **kwargs: Any) -> None:
-        """Keep a number."""
+        """Record a number."""
         return
 
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
     ) -> None:
-        """Keep several numbers of one step."""
+        """Record several numbers of one step."""
         return
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Finish: nothing more is recorded."""
         return
 
 
 @VISBACKENDS.register_module()
 class LocalVisBackend(BaseVisBackend):
-    """Files below ``save_dir``: JSON lines of scalars, the config, images as PNG."""
+    """Writes files below ``save_dir``: scalars as JSON lines, the config, images as PNG."""
 
     def __init__(
         self,
@@ -150,13 +150,16 @@ class LocalVisBackend(BaseVisBackend):
 
     @force_init_env
     def written(self) -> tuple[str, int]:
-        """Return the file of scalars, and how much of it there is."""
+        """Return the path of the scalars file and its size in bytes."""
         path = self._scalar_save_file
         return path, os.path.getsize(path) if os.path.exists(path) else 0
 
     @force_init_env
     def go_on_from(self, earlier: str, size: int) -> None:
-        """Begin with the first ``size`` bytes of an ``earlier`` file of the same run; of one's own, keep only those."""
+        """Begin with the first ``size`` bytes of the ``earlier`` file of a resumed run.
+
+        If that is this backend's own file, it is truncated to them.
+        """
         own, so_far = self.written()
         if not os.path.isfile(earlier):
             return
@@ -174,7 +177,7 @@ class LocalVisBackend(BaseVisBackend):
 
 @functools.lru_cache(maxsize=64)
 def below(folder: str, name: str) -> str:
-    """Return the path of ``name`` in ``folder``; a name that leads out of it is refused."""
+    """Return the path of ``name`` in ``folder``. Raises ``ValueError`` for a name that leads out of it."""
     path = os.path.join(folder, name)
     inside = os.path.commonpath([os.path.abspath(path), os.path.abspath(folder)]) == os.path.abspath(folder)
     if not inside or "\0" in name:

@@ -1,6 +1,6 @@
-"""Draws on images with the methods of mmengine's own ``Visualizer``: drawing is no part of training.
+"""Draws on images with the methods of the installed mmengine's ``Visualizer``, as drawing is no part of training.
 
-Étude's visualizer takes them from the mmengine on disk when one is first called, so that runs that only write scalars
+Étude's visualizer imports them when one is first called, so that runs that only write scalars
 need neither mmengine nor OpenCV nor matplotlib.
 """
 
@@ -21,12 +21,12 @@ _METHODS = (
     "draw_bboxes", "draw_binary_masks", "draw_circles", "draw_lines", "draw_points", "draw_polygons", "draw_texts",
     "get_image", "set_image", "show", "_init_manager", "_initialize_fig", "_is_posion_valid",
 )  # fmt: skip
-#: What the original's ``__init__`` makes.
+#: Attributes that the original's ``__init__`` sets.
 _FIGURE = ("fig_save_canvas", "fig_save", "ax_save")
 
 
 class Drawing:
-    """``set_image`` → ``draw_*`` (each returns the drawing) → ``get_image``, H × W × 3 in RGB."""
+    """Draws with ``set_image``, then ``draw_*``, then ``get_image``, which returns H × W × 3 in RGB."""
 
     fig_save_cfg: dict[str, Any]
     _image: Any = None
@@ -47,7 +47,7 @@ class Drawing:
         return _original().draw_featmap(*args, **kwargs)
 
 
-def _borrowed(name: str) -> Callable[..., Any]:
+def _original_method(name: str) -> Callable[..., Any]:
     def method(self: Drawing, *args: Any, **kwargs: Any) -> Any:
         return getattr(_original(), name)(self, *args, **kwargs)
 
@@ -56,7 +56,7 @@ def _borrowed(name: str) -> Callable[..., Any]:
 
 
 for _name in _METHODS:
-    setattr(Drawing, _name, _borrowed(_name))
+    setattr(Drawing, _name, _original_method(_name))
 
 
 @cache
@@ -70,7 +70,7 @@ def _original() -> Any:
     spec = importlib.util.spec_from_file_location(name, os.path.join(folder, "visualization", "visualizer.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    ours = VISUALIZERS._module_dict.pop("Visualizer", None)  # its file registers a class of the same name
+    ours = VISUALIZERS._module_dict.pop("Visualizer", None)  # the original's file registers a class of the same name
     try:
         spec.loader.exec_module(module)
     finally:

@@ -1,4 +1,4 @@
-"""Backends that write to an experiment tracker: MMEngine's names and settings for :mod:`etude.events.trackers`."""
+"""MMEngine's backends for experiment trackers (TensorBoard, W&B, MLflow …), over :mod:`etude.events.trackers`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _NUMBERS = (int, float, torch.Tensor, np.ndarray, np.number)
 
 
 class TrackerVisBackend(BaseVisBackend):
-    """A backend that writes to a tracker from a thread of its own, so that a slow or lost one never stops a run.
+    """The base of backends that write to a tracker. A separate thread writes, so a slow or lost tracker stops no run.
 
-    Configs go out without the values of keys that are called like secrets.
+    Values of config keys that look like secrets are left out.
     """
 
     _kind: type[Service]
@@ -60,7 +60,7 @@ class TrackerVisBackend(BaseVisBackend):
 
     @property
     def _opened(self) -> Any:
-        """Return the service, once it is open: for your own calls."""
+        """Wait until the service is open, and return it."""
         self._outbox.settle()
         return self._service
 
@@ -89,7 +89,7 @@ class TrackerVisBackend(BaseVisBackend):
             self._outbox.close(self._service.finish)
 
     def _send_files(self, suffixes: tuple[str, ...] | str, send: Callable[[Path, Path], None]) -> None:
-        """Send the files below the run's folder with these endings."""
+        """Send the files below the run's folder that have one of these suffixes."""
         folder = getattr(self, "cfg", {}).get("work_dir") or self._save_dir
         endings = (suffixes,) if isinstance(suffixes, str) else tuple(suffixes)
         for path in sorted(Path(folder).rglob("*")) if folder and "_service" in vars(self) else ():
@@ -99,7 +99,7 @@ class TrackerVisBackend(BaseVisBackend):
 
 @VISBACKENDS.register_module()
 class TensorboardVisBackend(TrackerVisBackend):
-    """TensorBoard's event files in ``save_dir``."""
+    """Writes TensorBoard event files to ``save_dir``."""
 
     _kind = EventFiles
     _handle = "writer"
@@ -127,7 +127,10 @@ class TensorboardVisBackend(TrackerVisBackend):
 
 @VISBACKENDS.register_module()
 class WandbVisBackend(TrackerVisBackend):
-    """``wandb.init(**init_kwargs)``. ``step`` is not passed on: rows of validations would go backwards and be lost."""
+    """Writes to W&B, opened with ``init_kwargs``.
+
+    ``step`` is not passed on: validations count epochs, so their rows would go backwards, and W&B drops such rows.
+    """
 
     _kind = WandbRun
 
@@ -156,15 +159,15 @@ class WandbVisBackend(TrackerVisBackend):
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
-        self._outbox.send(self._keep, redact(config.to_dict()))
+        self._outbox.send(self._send_config, redact(config.to_dict()))
 
-    def _keep(self, config: dict[str, Any]) -> None:
+    def _send_config(self, config: dict[str, Any]) -> None:
         self._service.run.config.update(config, allow_val_change=True)
         self._service.run.log_code(name=self._log_code_name)
 
     @force_init_env
     def add_graph(self, model: torch.nn.Module, data_batch: Any, **kwargs: Any) -> None:
-        # Waits, because it adds hooks to the model.
+        # Wait for it: ``watch`` adds hooks to the model, which should not happen during a step.
         self._outbox.ask(lambda: self._service.run.watch(model, **self._watch_kwargs))
 
     @force_init_env
@@ -187,7 +190,7 @@ class WandbVisBackend(TrackerVisBackend):
 
 @VISBACKENDS.register_module()
 class MLflowVisBackend(TrackerVisBackend):
-    """MLflow: scalars as metrics, the flattened config as parameters, text files as artifacts at the end."""
+    """Writes to MLflow: scalars as metrics, the flattened config as parameters, text files as artifacts at the end."""
 
     _kind = MlflowRun
 
@@ -215,9 +218,9 @@ class MLflowVisBackend(TrackerVisBackend):
         home, given = Path(self._save_dir).absolute(), self._tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
         begun = self._open(
             active.info.run_id if active is not None else "",
-            # MMEngine's default is a folder; MLflow does not write folders any more.
+            # MMEngine's default is a folder, which MLflow no longer writes.
             uri=given or f"sqlite:///{home / 'mlflow.db'}",
-            # "Default" of a new store would put artifacts into the current folder.
+            # In a new store, the experiment "Default" would put artifacts into the current folder.
             experiment=self._exp_name or ("Default" if given else "etude"),
             location=self._artifact_location or (home / "mlartifacts").as_uri(),
             name=self._run_name,
@@ -273,7 +276,7 @@ class MLflowVisBackend(TrackerVisBackend):
 
 @VISBACKENDS.register_module()
 class ClearMLVisBackend(TrackerVisBackend):
-    """A ClearML task; files with ``artifact_suffix`` are uploaded at the end."""
+    """Writes to a ClearML task, and uploads files with ``artifact_suffix`` at the end."""
 
     _kind = ClearMLTask
 
@@ -305,7 +308,7 @@ class ClearMLVisBackend(TrackerVisBackend):
 
 @VISBACKENDS.register_module()
 class NeptuneVisBackend(TrackerVisBackend):
-    """A Neptune run; offline unless ``init_kwargs`` say otherwise."""
+    """Writes to a Neptune run, offline unless ``init_kwargs`` say otherwise."""
 
     _kind = NeptuneRun
     _handle = "run"
@@ -328,7 +331,7 @@ class NeptuneVisBackend(TrackerVisBackend):
 
 @VISBACKENDS.register_module()
 class DVCLiveVisBackend(TrackerVisBackend):
-    """DVCLive's files; those with ``artifact_suffix`` are logged as artifacts at the end."""
+    """Writes with DVCLive, and logs files with ``artifact_suffix`` as artifacts at the end."""
 
     _kind = DvcLiveRun
     _handle = "live"
@@ -364,7 +367,7 @@ class DVCLiveVisBackend(TrackerVisBackend):
 
 @VISBACKENDS.register_module()
 class AimVisBackend(TrackerVisBackend):
-    """An Aim run."""
+    """Writes to an Aim run."""
 
     _kind = AimRun
     _handle = "run"
@@ -382,7 +385,7 @@ class AimVisBackend(TrackerVisBackend):
 
 
 def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten ``{"a": {"b": 1}}`` to ``{"a.b": 1}``; lists that hold mappings by their positions."""
+    """Flatten ``{"a": {"b": 1}}`` to ``{"a.b": 1}``. Lists that hold mappings are flattened by index."""
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         name = f"{prefix}{key}"

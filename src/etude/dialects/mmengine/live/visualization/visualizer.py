@@ -1,4 +1,4 @@
-"""The one object that a run hands its scalars, config and images to."""
+"""MMEngine's Visualizer, which gets the scalars, config and images of a run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from etude.dialects.openmm.utils.misc import is_seq_of
 
 @VISUALIZERS.register_module()
 class Visualizer(Drawing, ManagerMixin):
-    """Passes everything on to its backends, which write below ``<save_dir>/vis_data``; rank 0 only.
+    """Passes everything on to its backends, which write below ``<save_dir>/vis_data``, on rank 0 only.
 
-    Its methods for drawing come from mmengine, see :class:`Drawing`.
+    Methods that draw come from the installed mmengine, see :class:`Drawing`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Visualizer(Drawing, ManagerMixin):
 
     @classmethod
     def get_instance(cls, name: str, **kwargs: Any) -> Visualizer:
-        """Return the visualizer called ``name``; one of a subclass is found as ``Visualizer``'s newest one, too."""
+        """Return the visualizer called ``name``. An instance of a subclass is also the newest one of ``Visualizer``."""
         made = super().get_instance(name, **kwargs)
         Visualizer._instance_dict[name] = made
         return made
@@ -79,7 +79,7 @@ class Visualizer(Drawing, ManagerMixin):
 
     @property
     def dataset_meta(self) -> dict[str, Any] | None:
-        """Return what is known about the dataset: names of classes, colours."""
+        """Return the metainfo of the dataset: class names, colours."""
         return self._dataset_meta
 
     @dataset_meta.setter
@@ -92,30 +92,30 @@ class Visualizer(Drawing, ManagerMixin):
 
     @master_only
     def add_config(self, config: Any, **kwargs: Any) -> None:
-        """Keep the config."""
-        self._tell("add_config", config, **kwargs)
+        """Record the config."""
+        self._call_backends("add_config", config, **kwargs)
 
     @master_only
     def add_graph(self, model: torch.nn.Module, data_batch: Sequence[dict[str, Any]], **kwargs: Any) -> None:
-        """Keep the model's graph."""
-        self._tell("add_graph", model, data_batch, **kwargs)
+        """Record the model's graph."""
+        self._call_backends("add_graph", model, data_batch, **kwargs)
 
     @master_only
     def add_image(self, name: str, image: np.ndarray, step: int = 0) -> None:
-        """Keep an image, H × W × 3 in RGB, as uint8."""
-        self._tell("add_image", name, image, step)
+        """Record an image, H × W × 3 in RGB, as uint8."""
+        self._call_backends("add_image", name, image, step)
 
     @master_only
     def add_scalar(self, name: str, value: int | float, step: int = 0, **kwargs: Any) -> None:
-        """Keep a number."""
-        self._tell("add_scalar", name, value, step, **kwargs)
+        """Record a number."""
+        self._call_backends("add_scalar", name, value, step, **kwargs)
 
     @master_only
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
     ) -> None:
-        """Keep several numbers of one step; ``file_path`` is a further JSON file beside the backend's own."""
-        self._tell("add_scalars", scalar_dict, step, file_path, **kwargs)
+        """Record several numbers of one step. ``file_path`` is an additional JSON file beside the backend's own."""
+        self._call_backends("add_scalars", scalar_dict, step, file_path, **kwargs)
 
     @master_only
     def add_datasample(
@@ -129,14 +129,14 @@ class Visualizer(Drawing, ManagerMixin):
         wait_time: int = 0,
         step: int = 0,
     ) -> None:
-        """Draw a sample; subclasses know how."""
+        """Draw a sample. This does nothing; subclasses implement it."""
 
     def close(self) -> None:
         """Close all backends."""
-        self._tell("close")
+        self._call_backends("close")
 
-    def _tell(self, method: str, *args: Any, **kwargs: Any) -> None:
-        """Call ``method`` of all backends. One whose disk or network fails is given up; the run continues."""
+    def _call_backends(self, method: str, *args: Any, **kwargs: Any) -> None:
+        """Call ``method`` of all backends. A backend whose disk or network fails is given up; the run continues."""
         for name, backend in self._vis_backends.items():
             if name in self._lost:
                 continue
