@@ -1,4 +1,4 @@
-"""Values that the classes of mmcv refuse when they are made or first used, as tables: ``check`` makes nothing."""
+"""Tables of values that mmcv's classes refuse, so that ``check`` finds them without building anything."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _is_ratio(value: Any) -> bool:
 
 
 def _is_per_group(value: Any) -> bool:
-    """Return a number, one per group, or either of them per optimizer."""
+    """Return whether ``value`` is a number, a list with one per group, or a dict with either per optimizer."""
     return is_number(value) or isinstance(value, list | dict)
 
 
@@ -72,7 +72,7 @@ BOUNDS: Bounds = {
 
 
 class Refusal(NamedTuple):
-    """One value that is refused: its key (empty: the whole dict), what is wrong, and what to do."""
+    """A value that is refused: its key (empty for the whole dict), what is wrong, and a hint."""
 
     key: str
     message: str
@@ -80,7 +80,7 @@ class Refusal(NamedTuple):
 
 
 def refused(name: str, given: Given) -> Iterator[Refusal]:
-    """Return what the class called ``name`` refuses of ``given``."""
+    """Yield the values in ``given`` that the class called ``name`` refuses."""
     for key, bound in bounds_of(name, BOUNDS):
         value = given.get(key)
         if value is not None and not bound.fits(value):
@@ -127,7 +127,7 @@ def _pruning(given: Given) -> Iterator[Refusal]:
 
 
 def _best(given: Given) -> Iterator[Refusal]:
-    """Check that ``save_best`` names a result that grows or shrinks."""
+    """Check that ``save_best`` names a result that is evaluated, and that it is known whether greater is better."""
     best, metric = given.get("save_best"), given.get("metric")
     if not isinstance(best, str) or best == "auto":
         return
@@ -143,7 +143,7 @@ def _best(given: Given) -> Iterator[Refusal]:
 
 
 def _directed(given: Given) -> list[str]:
-    """Parts of names that tell which way is better."""
+    """Return the parts of names that show whether greater or less is better."""
     found: list[str] = []
     for key, usual in (("greater_keys", GREATER_KEYS), ("less_keys", LESS_KEYS)):
         own = given.get(key)

@@ -1,4 +1,4 @@
-"""Writes an mmcv 1.x config in native words: what has one, your classes by their own names, the rest refused."""
+"""Converts an mmcv 1.x config to a native one. User classes keep their names; keys without a counterpart raise."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from etude.plan import Plan
 
 LIVE = "etude.dialects.mmcv1.live.native"
 _SPLITS = ("train", "val", "test", "train_dataloader", "val_dataloader", "test_dataloader")
-_SAID_OF_LOADERS = ("samples_per_gpu", "workers_per_gpu", "shuffle", "drop_last", "persistent_workers", "pin_memory")
-#: Keys of ``evaluation`` that are the hook's own and no arguments of ``dataset.evaluate``.
-_NO_ARGUMENTS = (
+_LOADER_KEYS = ("samples_per_gpu", "workers_per_gpu", "shuffle", "drop_last", "persistent_workers", "pin_memory")
+#: Keys of ``evaluation`` that are arguments of the hook, not of ``dataset.evaluate``.
+_HOOK_ARGUMENTS = (
     "start", "interval", "by_epoch", "save_best", "rule", "greater_keys", "less_keys", "out_dir", "priority",
     "file_client_args", "broadcast_bn_buffer", "tmpdir", "gpu_collect",
 )  # fmt: skip
@@ -26,7 +26,7 @@ _WRITERS = {"TensorboardLoggerHook": "tensorboard", "TextLoggerHook": ""}
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
-    """Return the native config, and notes on it. Raises for what has no native form."""
+    """Return the native config and notes about differences. Raises an error for what has no native form."""
     config = _Config(tree, lowering.lower(tree), LIVE)
     return config.converted(validates=config.given.get("val") is not None)
 
@@ -44,7 +44,7 @@ class _Config(Conversion):
         return self.component(("model",), self._target(("model",), "MODELS", "CLASSIFIERS"))
 
     def _target(self, way: Path, *tables: str) -> str:
-        """Return ``module:attribute`` of what a ``type`` names: of your modules, else of what Étude serves."""
+        """Return ``module:attribute`` of a ``type``: a class of the user's modules, else one that Étude provides."""
         name = str(self.tree.get(*way, "type"))
         own = [self.low.registered[table, name] for table in tables if (table, name) in self.low.registered]
         module, _, attribute = name.rpartition(".")
@@ -71,7 +71,7 @@ class _Config(Conversion):
         common = {key: value for key, value in self.given.items() if key not in _SPLITS}
         own = self.given.get(f"{split}_dataloader") or {}
         settings = {"shuffle": split == "train", **common, **own}
-        for key in [key for key in settings if key not in _SAID_OF_LOADERS]:
+        for key in [key for key in settings if key not in _LOADER_KEYS]:
             self.refuse(("data", f"{split}_dataloader", key) if key in own else ("data", key), f"data.{key}")
         way = ("data", split)
         if isinstance(self.given[split], list | tuple):
@@ -102,7 +102,7 @@ class _Config(Conversion):
         return self.optimizer(way, target, given.get("paramwise_cfg") or {}, clip)
 
     def _arithmetic(self) -> dict[str, Any]:
-        """Return the precision and the accumulation that the optimizer's hook has."""
+        """Return the precision and the gradient accumulation of the optimizer hook."""
         given, fp16 = self.tree.get("optimizer_config"), self.tree.get("fp16")
         if given is None and fp16 is None:
             self.refuse((), "a config without optimizer_config, whose model steps its optimizer itself,")
@@ -116,7 +116,7 @@ class _Config(Conversion):
             self.refuse(("fp16",), "a fixed loss scale")
         return {**({"accumulate": many} if many != 1 else {}), **({"precision": "fp16"} if fp16 is not None else {})}
 
-    # -- when what happens -------------------------------------------------------------------------------------------
+    # -- schedules, validation, saving -------------------------------------------------------------------------------
 
     def _schedule(self) -> dict[str, Any]:
         given = dict(self.tree.get("lr_config") or {})
@@ -164,7 +164,7 @@ class _Config(Conversion):
         given: Mapping[str, Any] = self.tree.get("evaluation") or {}
         config["train"]["validate"] = f"{int(given.get('interval', 1))}{self.unit}"
         arguments = {
-            key: self.argument(("evaluation", key), value) for key, value in given.items() if key not in _NO_ARGUMENTS
+            key: self.argument(("evaluation", key), value) for key, value in given.items() if key not in _HOOK_ARGUMENTS
         }
         name = {"name": given["save_best"]} if given.get("save_best") not in (None, "auto") else {}
         config["metrics"] = [{"type": f"{LIVE}.Results", **name, **arguments}]
@@ -215,6 +215,6 @@ class _Config(Conversion):
 
 
 def _is_logger(hook: Mapping[str, Any]) -> bool:
-    """Return whether a hook writes what the native engine records itself."""
+    """Return whether a hook is a logger, whose values the native engine records itself."""
     name = str(hook.get("type"))
     return name in HOOKS and name.endswith(("LoggerHook", "WandbHook"))

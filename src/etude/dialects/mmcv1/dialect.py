@@ -1,4 +1,4 @@
-"""mmcv 1.x, with MMClassification and MMTracking, as a dialect."""
+"""The dialect of mmcv 1.x, MMClassification and MMTracking configs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OWN_KEYS = {
 
 
 class Mmcv1(Hosted):
-    """Configs of the train scripts around ``mmcv.runner``."""
+    """Reads configs of train scripts that use ``mmcv.runner``."""
 
     name = "mmcv1"
     title = "mmcv 1.x"

@@ -1,4 +1,4 @@
-"""Lists what an mmcv 1.x config can say (``keys.json``) and name, by registry, for checks and ``etude list``."""
+"""Lists the keys (``keys.json``) and class names of mmcv 1.x configs, for checks and ``etude list``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from etude.inspection.index import kept
 
 KEYS = KeyTable(Path(__file__).with_name("keys.json"))
 LR, MOMENTUM = "LrUpdaterHook", "MomentumUpdaterHook"
-#: Hooks that no config can name: bases, and those that are made from a key of their own.
+#: Hooks that no config can name: base classes, and those that have their own key.
 _UNNAMED = ("Hook", LR, MOMENTUM, "LoggerHook", "EvalHook", "DistEvalHook")
 _TORCH_OPTIMIZERS = (
     "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam",
@@ -44,13 +44,13 @@ INITIALIZERS: Mapping[str, str] = {
 
 
 def policies(suffix: str) -> dict[str, str]:
-    """Return the words that ``policy`` may be for hooks whose class ends in ``suffix``, as configs write them."""
+    """Return the names that configs write as ``policy``, for hooks whose class ends in ``suffix``."""
     found = {name.removesuffix(suffix): target for name, target in HOOKS.items() if name.endswith(suffix)}
     return {name.lower() if name == name.title() else name: target for name, target in sorted(found.items())}
 
 
 def registries() -> dict[str, Mapping[str, str]]:
-    """Registry → name → ``module:attr``; policies by the word that a config writes."""
+    """Map registry → name → ``module:attr``. Policies have the name that a config writes."""
     others = {name: target for name, target in HOOKS.items() if not name.endswith((LR, MOMENTUM))}
     return {
         "RUNNERS": RUNNERS,
@@ -66,7 +66,7 @@ def registries() -> dict[str, Mapping[str, str]]:
 
 
 def tables() -> dict[str, dict[str, str]]:
-    """Registry → name → where it comes from and a line about it; also of what installed projects register."""
+    """Map registry → name → origin and description, including what installed projects register."""
     found = {table: dict(entries) for table, entries in registries().items()}
     for project in reversed(installed()):
         for (table, name), target in registered(project.package).items():

@@ -1,8 +1,8 @@
-"""Loads mmcv's layers, images and ops from the mmcv on disk, beside Étude's engine modules of ``mmcv``. No torch.
+"""Loads layers, images and ops from an installed mmcv, beside Étude's own modules of ``mmcv``. Imports no torch.
 
-mmcv 1.x has them for the same engine that Étude replaces, so its files run as they are. mmcv-lite 2.x has them for
-MMEngine: its files get Étude's engine of mmcv 1.x where they import ``mmengine``, and the names that 2.x dropped are
-put back after a file has run. MMTracking imports without torchvision, too.
+In mmcv 1.x they belong to the runner that Étude replaces, so its files run as they are. In mmcv-lite 2.x they use
+MMEngine: its files get Étude's modules of mmcv 1.x where they import ``mmengine``, and the names that 2.x dropped are
+added after a file has run. MMTracking can be imported without torchvision, too.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from etude.dialects.mmcv1 import names
 from etude.registry import resolve
 
 _BEGINNINGS = tuple(f"{layer}." for layer in names.FROM_DISK[""])
-#: Served module → modules of the disk whose names it has, too.
+#: Étude's module → installed modules whose names it contains, too.
 _UNITED = {
     "mmcv": ("mmcv.image", "mmcv.video", "mmcv.visualization", "mmcv.arraymisc"),
     "mmcv.cnn": ("mmcv.cnn",),
     "mmcv.cnn.utils": ("mmcv.cnn.utils",),
 }
-#: Registries of layers that mmcv 1.x has in ``mmcv.cnn``; 2.x has one for everything.
+#: Layer registries that mmcv 1.x has in ``mmcv.cnn``; 2.x has one registry for everything.
 REGISTRIES = ("ACTIVATION_LAYERS", "CONV_LAYERS", "NORM_LAYERS", "PADDING_LAYERS", "PLUGIN_LAYERS", "UPSAMPLE_LAYERS")
 
 _COMPILED = "mmcv._ext"
 _LIVE = "etude.dialects.mmcv1.live.overlay"
-#: Module of mmcv → function that gives it what 1.x has there and 2.x has not.
+#: Module of mmcv 2.x → the function that adds the names of 1.x.
 _RESTORED = {
     "mmcv.cnn.bricks": f"{_LIVE}.restored:add_registries",
     "mmcv.cnn.bricks.transformer": f"{_LIVE}.restored:add_transformer_names",
 }
-#: Module of mmcv → function that puts ops in plain torch, or torchvision's, in place of those that need compiled code;
-#: or gives what the projects that use the module need of later releases of numpy and torch.
+#: Module of mmcv → the function that replaces ops with compiled code by torchvision's or plain torch,
+#: or restores names of older numpy and torch for the projects that use the module.
 _CHANGED = {
     "mmcv.image.photometric": f"{_LIVE}.old_names:restore_for_images",
     "mmcv.ops": f"{_LIVE}.old_names:restore",
     "mmcv.ops.roi_align": f"{_LIVE}.ops:replace_roi_align",
     "mmcv.ops.focal_loss": f"{_LIVE}.ops:replace_focal_loss",
 }
-#: The one module of MMTracking that imports torchvision, for one function, and all others import it.
+#: The one module of MMTracking that imports torchvision, for a single function. All others import that module.
 _NEEDS_TORCHVISION = "mmtrack.models.sot.stark"
 
 
 def is_layer(module: str) -> bool:
-    """Return whether ``module`` is one that Étude takes from the mmcv on disk."""
+    """Return whether Étude takes ``module`` from the installed mmcv."""
     return f"{module}.".startswith(_BEGINNINGS)
 
 
 def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
-    """Return how to load ``module`` from the disk; None where it is no layer, or no mmcv has it."""
+    """Return the spec to load ``module`` from the disk; None if it is no layer, or no installed mmcv has it."""
     top = _folder() if is_layer(module) or module == _COMPILED else None
     if top is None:
         return None
@@ -66,9 +66,9 @@ def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
 
 
 def find_changed(module: str) -> importlib.machinery.ModuleSpec | None:
-    """Return how to load a ``module`` of an original that needs a change; None for others.
+    """Return the spec to load a ``module`` of an original that needs a change; None for other modules.
 
-    That is the one of mmcv 2.x that later releases of numpy break, and the one of MMTracking that needs torchvision.
+    These are a module of mmcv 2.x that newer numpy breaks, and the one of MMTracking that needs torchvision.
     """
     if module == _NEEDS_TORCHVISION:
         return _spec_without_torchvision(module)
@@ -93,12 +93,12 @@ def _spec_without_torchvision(module: str) -> importlib.machinery.ModuleSpec | N
 
 
 def _folder() -> str | None:
-    """Return the folder of the mmcv on disk; None where there is none, or one of 0.x, whose layers are others."""
+    """Return the folder of the installed mmcv; None if there is none, or a 0.x one, whose layers differ."""
     return None if ownership.version("mmcv").startswith("0.") else ownership.original("mmcv")
 
 
 def missing() -> Mapping[str, str]:
-    """Return the names that cannot be had because no mmcv with them is on disk, each with what to do about it."""
+    """Return the names that are missing because no mmcv with them is installed, each with a hint."""
     hint = lack_of_layers()
     if not hint:
         return {}
@@ -107,7 +107,7 @@ def missing() -> Mapping[str, str]:
 
 
 def lack_of_layers() -> str:
-    """Say why there are no layers of mmcv, and what to install; empty where there are."""
+    """Return why mmcv's layers are missing and what to install; empty if they are there."""
     if _folder() is not None:
         return ""
     found = ownership.original("mmcv")
@@ -116,7 +116,7 @@ def lack_of_layers() -> str:
 
 
 def names_on_disk(module: str) -> Mapping[str, str]:
-    """Return the names that the mmcv on disk adds to the served ``module``: name → ``module:attr``."""
+    """Return the names that the installed mmcv adds to Étude's ``module``: name → ``module:attr``."""
     top = _folder() if module in _UNITED else None
     return _exported(module, top) if top is not None else {}
 
@@ -133,7 +133,7 @@ def _exported(module: str, top: str) -> Mapping[str, str]:
 
 
 def _imported_names(file: str) -> list[tuple[str, str]]:
-    """Return (name, submodule) for everything that a package's ``__init__.py`` takes from its own submodules."""
+    """Return (name, submodule) for everything that a package's ``__init__.py`` imports from its submodules."""
     try:
         with open(file, encoding="utf-8") as opened:
             body = ast.parse(opened.read()).body
@@ -149,9 +149,9 @@ def _imported_names(file: str) -> list[tuple[str, str]]:
 
 
 class LayerLoader(importlib.machinery.SourceFileLoader):
-    """Runs a file of mmcv. Files of 2.x import Étude's engine where they say ``mmengine``.
+    """Runs a file of mmcv. Files of 2.x get Étude's modules of mmcv 1.x where they import ``mmengine``.
 
-    They do so by an ``__import__`` of their own, so that Python's cache of compiled files serves them as they are.
+    They have their own ``__import__``, instead of changed source, so that Python's cached bytecode can be used.
     """
 
     def __init__(self, fullname: str, path: str, *, new: bool) -> None:
@@ -169,7 +169,7 @@ class LayerLoader(importlib.machinery.SourceFileLoader):
 
 
 class TorchvisionLoader(importlib.machinery.SourceFileLoader):
-    """Runs a file that imports functions of torchvision. Étude's stand for them where torchvision does not load."""
+    """Runs a file that imports functions of torchvision. Étude's replace them if torchvision cannot be imported."""
 
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import_torchvision}

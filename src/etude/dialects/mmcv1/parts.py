@@ -1,5 +1,7 @@
-"""Finds parts of models and data sets that nothing registers. Without ``custom_imports`` a script may bring them; then
-only those are reported that are known not to be served."""
+"""Finds parts of models and datasets that nothing registers.
+
+Without ``custom_imports`` a script may register them; then only parts are reported that Étude is known not to have.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,17 @@ from etude.inspection import signatures as scan
 
 _HOMES = ("mmcls.models.", "mmcls.datasets.", "mmcv.cnn.", "mmtrack.datasets.")
 _MODELS = ("MODELS", "CLASSIFIERS", "BACKBONES", "HEADS")
-#: What messages about names of the engine begin with.
+#: The beginnings of messages about unknown names of mmcv itself.
 _ENGINE = ("no policy ", "no hook ", "no priority ", "no optimizer ", "no runner ")
 #: The last releases for mmcv 1.x.
 _RELEASES = {"mmcls": "mmcls==0.25.0", "mmdet": "mmdet==2.28.2", "mmtrack": "mmtrack==0.14.0"}
-#: Name of a part that MMClassification has and Étude has not → why. Your own model may mean torch's cross entropy.
+#: Name of a part that MMClassification has and Étude has not → why. A user's model may mean torch's cross entropy.
 _NOT_SERVED = {key.rpartition(".")[2]: why for key, why in OUT_OF_SCOPE.items() if key.startswith(_HOMES)}
 _NOT_SERVED.pop("CrossEntropyLoss")
 
 
 def report_unknown_parts(low: Lowering, known: Collection[str]) -> None:
-    """Add to the findings of ``low`` what no registry will have when the model and the data are built."""
+    """Add an error to ``low`` for every part that no registry will have when model and data are built."""
     if not reads_all(low):
         return
     found = {*known, *(name for _, name in low.registered)}
@@ -44,12 +46,12 @@ def report_unknown_parts(low: Lowering, known: Collection[str]) -> None:
 
 
 def report_other_project(low: Lowering, known: Collection[str]) -> None:
-    """Say so once, in place of each part, where the config's model is of no project that is installed."""
+    """Report once, instead of for each part, that the config's model belongs to a project that is not installed."""
     kind, there = low.tree.get("model", "type"), installed()
     if not isinstance(kind, str) or kind in {*known, *(name for _, name in low.registered)}:
         return
     if not there and low.modules:
-        return  # the model is the user's own, and the parts are reported one by one
+        return  # the model is user-defined: its parts are reported one by one
     missing = [finding for finding in low.findings if " is called " in finding.message and not _is_slip(finding)]
     if any(finding.severity == "error" for finding in missing):
         low.findings[:] = [finding for finding in low.findings if finding not in missing]
@@ -66,13 +68,13 @@ def report_other_project(low: Lowering, known: Collection[str]) -> None:
 
 
 def _is_slip(finding: Finding) -> bool:
-    """Return whether a name of the engine is misspelt by a letter, whatever project the config is for."""
+    """Return whether a finding is about a name of mmcv itself that is misspelt by a letter."""
     words = re.findall(r"'(\w+)'", f"{finding.message} {finding.hint}")
     return finding.message.startswith(_ENGINE) and len(words) == 2 and is_slip(*words)
 
 
 def _remedy(low: Lowering, path: Path, name: str) -> str:
-    """Suggest what to do about a name that nothing registers; empty where a script may bring it."""
+    """Return a hint about a name that nothing registers; empty if a script may register it."""
     if name in _NOT_SERVED:
         return f"Étude does not bring it: {_NOT_SERVED[name]}"
     alike = _registered(low, path)
@@ -83,9 +85,7 @@ def _remedy(low: Lowering, path: Path, name: str) -> str:
 
 
 def _registered(low: Lowering, path: Path) -> list[str]:
-    """Return what the config's own modules register of the kind that belongs to ``path``: one who brings some brings
-    all.
-    """
+    """Return what the config's modules register for ``path``. If they register some, they are expected to have all."""
     tables = _MODELS if path == ("model",) else ("DATASETS",) if path[0] == "data" and len(path) == 2 else ()
     homes = {source.module for source in low.sources()} if low.modules and tables else set()
     found = {name for (table, name), to in low.registered.items() if table in tables and to.partition(":")[0] in homes}
@@ -93,7 +93,7 @@ def _registered(low: Lowering, path: Path) -> list[str]:
 
 
 def _bare(name: Any) -> str:
-    """Return a name of a registry; empty for classes and dotted paths, which are found elsewhere."""
+    """Return the name in a registry; empty for classes and dotted paths, which no registry holds."""
     return name.removeprefix("mmcls.").removeprefix("mmtrack.") if isinstance(name, str) and _is_name(name) else ""
 
 
@@ -110,32 +110,32 @@ def _kind(path: Path) -> str:
     return "dataset" if path[0] == "data" else f"part for {'.'.join(map(str, path))}"
 
 
-#: Keys whose dict is a part of a model that the project, or a module of the user, registers.
+#: Keys whose dict is a part of a model that the project, or a user module, registers.
 _PARTS = (
     "backbone", "neck", "head", "bbox_head", "mask_head", "rpn_head", "roi_head", "detector", "reid", "tracker",
     "motion", "track_head", "embed_head", "aggregator",
 )  # fmt: skip
 #: Registries that hold no part of a model.
 _OTHERS = ("DATASETS", "PIPELINES", "HOOKS", "OPTIMIZERS", "OPTIMIZER_BUILDERS", "RUNNERS", "SAMPLERS")
-#: Data sets around others; builders make them without the registry, and ignore unknown keys.
+#: Dataset wrappers. Builders make them without the registry, and ignore unknown keys.
 _WRAPPERS = (
     "ConcatDataset", "RepeatDataset", "ClassBalancedDataset", "KFoldDataset", "MultiImageMixDataset",
     "RandomSampleConcatDataset",
 )  # fmt: skip
-#: Names of layers (``ReLU6``, ``GELU``) are this short, and one letter apart. Only an mmcv on disk knows them all, and
-#: parts of a project have such words of their own (``conv`` of MMDetection's FPG).
+#: Names of layers (``ReLU6``, ``GELU``) are this short and one letter apart. Only an installed mmcv has them all, and
+#: projects use such short names, too (``conv`` of MMDetection's FPG).
 _SHORT = 6
 #: Arguments that the project's builders add to those of the config.
 _GIVEN = ("test_mode", "train_cfg", "test_cfg", "default_args")
 
 
 def report_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str], known: scan.Known) -> None:
-    """Add to the findings of ``low`` what no registry will have, and arguments that a class will refuse.
+    """Add errors to ``low`` for names that no registry will have, and for arguments that a class will refuse.
 
     ``registered`` is what the project and the modules of the config register: (table, name) → ``module:attr``.
-    ``known`` answers for the base classes that Étude serves.
+    ``known`` has the signatures of the base classes that Étude provides.
     """
-    disk = ownership.original("mmcv")  # Étude answers to its import name, so it is not found by that
+    disk = ownership.original("mmcv")  # not found by its import name, which is Étude's
     folders = (*low.folders, *([os.path.dirname(disk)] if disk else ()))
     read = partial(_taken, folders, known)
     for path, value in low.tree.walk():
@@ -145,28 +145,28 @@ def report_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str
         scope, dot, bare = kind.rpartition(".")
         if dot:
             if bare in (theirs := scoped(scope)):
-                _tell_arguments(low, path, value, theirs[bare], read, slips=True)
+                _report_arguments(low, path, value, theirs[bare], read, slips=True)
             continue
         if path[-1] in _OPS:
             ops = _ops(_OPS[path[-1]], folders)
             if kind in ops:
-                _tell_arguments(low, path, value, ops[kind], read, slips=True)
+                _report_arguments(low, path, value, ops[kind], read, slips=True)
             elif any(is_slip(kind, name) for name in ops):
-                _tell_name(low, path, kind, ops)
+                _report_name(low, path, kind, ops)
             continue
         names = _known(registered, path)
         if names and kind not in names:
-            _tell_name(low, path, kind, names)
+            _report_name(low, path, kind, names)
         elif kind in names:
-            _tell_arguments(low, path, value, names[kind], read, slips=_is_loss(path))
+            _report_arguments(low, path, value, names[kind], read, slips=_is_loss(path))
         elif not names:
             is_layer = disk is not None and str(path[-1]).endswith("_cfg")  # norm_cfg, act_cfg, conv_cfg
-            _tell_slips(low, path, value, registered, read, shortest=0 if is_layer else _SHORT + 1)
+            _report_slips(low, path, value, registered, read, shortest=0 if is_layer else _SHORT + 1)
     _report_metrics(low, registered)
 
 
 def _report_metrics(low: Lowering, registered: Mapping[tuple[str, str], str]) -> None:
-    """Report a misspelt metric: the dataset knows its metrics, and would refuse it at the end of the first epoch."""
+    """Report a misspelt metric, which the dataset would refuse only at the end of the first epoch."""
     written = low.tree.get("evaluation", "metric")
     target = registered.get(("DATASETS", str(low.tree.get("data", "val", "type"))))
     if target is None:
@@ -179,28 +179,28 @@ def _report_metrics(low: Lowering, registered: Mapping[tuple[str, str], str]) ->
 
 
 def _ops(module: str, folders: Sequence[str]) -> Mapping[str, str]:
-    """Return name → ``module:attr`` of the ops in a module of mmcv."""
+    """Map name → ``module:attr`` for the ops in a module of mmcv."""
     source = scan.find_source(module, folders)
     return {name: f"{module}:{name}" for name in scan.names_in(source, folders)} if source else {}
 
 
 class _Taken(NamedTuple):
-    """The arguments of a class; ``open`` says that it takes others, too."""
+    """The arguments of a class. ``open`` means that it takes ``**kwargs``, too."""
 
     keys: list[str]
     required: list[str]
     open: bool
 
 
-#: Key of a part that is no class of a registry → the module of mmcv that its ``type`` is taken from.
+#: Key whose ``type`` is not looked up in a registry → the module of mmcv that has it.
 _OPS: dict[str | int, str] = {"nms": "mmcv.ops.nms", "roi_layer": "mmcv.ops"}
 _Read = Callable[[str], _Taken | None]
 
 
 def _taken(folders: Sequence[str], known: scan.Known, target: str) -> _Taken | None:
-    """Return the arguments of the class ``target``; None where its source does not show them.
+    """Return the arguments of the class ``target``; None if its source does not show them.
 
-    A class with ``**kwargs`` looks up some words in them, as mmcv's transformer layers do, and passes over others.
+    A class with ``**kwargs`` may read some keys of them and ignore others, as mmcv's transformer layers do.
     """
     signature = scan.signature(target, folders=folders, known=known)
     if signature is None:
@@ -211,7 +211,7 @@ def _taken(folders: Sequence[str], known: scan.Known, target: str) -> _Taken | N
     return _Taken([*(parameter.key for parameter in parameters), *sorted(looked_up)], required, signature.open)
 
 
-def _tell_slips(
+def _report_slips(
     low: Lowering,
     path: Path,
     value: Mapping[Any, Any],
@@ -220,18 +220,18 @@ def _tell_slips(
     *,
     shortest: int,
 ) -> None:
-    """Report a misspelt name or argument of what other code than a builder may read: augments, policies, assigners."""
+    """Report a misspelt name or argument of parts that builders do not read: augments, policies, assigners."""
     kind = value["type"]
     of_data = path[0] == "data"
     names = {name: to for (table, name), to in registered.items() if of_data == (table in ("PIPELINES", "DATASETS"))}
     if kind in names:
-        _tell_arguments(low, path, value, names[kind], read, slips=True)
+        _report_arguments(low, path, value, names[kind], read, slips=True)
     elif (of_data or len(kind) >= shortest) and any(is_slip(kind, name) for name in names):
-        _tell_name(low, path, kind, names)
+        _report_name(low, path, kind, names)
 
 
 def _known(registered: Mapping[tuple[str, str], str], path: Path) -> Mapping[str, str]:
-    """Return the names that may stand at ``path``; empty where that cannot be reported."""
+    """Return the names that are allowed at ``path``; empty if they are not known."""
     if path[0] == "data":
         table = "PIPELINES" if _is_step(path) else "DATASETS" if _is_dataset(path) else ""
         return {name: target for (where, name), target in registered.items() if where == table}
@@ -245,7 +245,7 @@ def _is_step(path: Path) -> bool:
 
 
 def _is_loss(path: Path) -> bool:
-    """``loss``, ``loss_cls``, ``loss_pairwise``, …"""
+    """Return whether the key is ``loss``, ``loss_cls``, ``loss_pairwise`` …"""
     return isinstance(path[-1], str) and path[-1].partition("_")[0] == "loss"
 
 
@@ -253,7 +253,7 @@ def _is_dataset(path: Path) -> bool:
     return len(path) == 2 and path[1] in ("train", "val", "test")
 
 
-def _tell_name(low: Lowering, path: Path, kind: str, names: Mapping[str, str]) -> None:
+def _report_name(low: Lowering, path: Path, kind: str, names: Mapping[str, str]) -> None:
     if low.has_error((*path, "type")) or low.has_error(path) or low.has_unread_modules:
         return
     word = "transform" if "pipeline" in path else "dataset" if path[0] == "data" else "model"
@@ -264,12 +264,12 @@ def _tell_name(low: Lowering, path: Path, kind: str, names: Mapping[str, str]) -
     low.error(low.place(*path, "type"), f"no {word} is called {kind!r}", suggest(kind, sorted(names)))
 
 
-def _tell_arguments(
+def _report_arguments(
     low: Lowering, path: Path, value: Mapping[Any, Any], target: str, read: _Read, *, slips: bool = False
 ) -> None:
     """Report arguments that the class does not take; with ``slips``, only those that are close to one it takes.
 
-    One that ``**kwargs`` may swallow is a warning: STARK's own configs write ``num_querys``, and train.
+    One that ``**kwargs`` may take is only a warning: STARK's configs write ``num_querys``, and train.
     """
     taken = read(target)
     if taken is None:

@@ -1,6 +1,6 @@
-"""Finds out which installed project of mmcv 1.x's world a config is for, and what that project registers. No torch.
+"""Finds the installed project (MMClassification, MMTracking, MMDetection) of a config. Imports no torch.
 
-Nothing is imported: the sources of the project are read, wherever it is installed or checked out.
+The project is not imported: its sources are read, wherever it is installed or checked out.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from etude.dialects.mmcv1 import overlay
 from etude.dialects.openmm.checks.project_sources import registered
 from etude.records import record
 
-#: Flags that only MMTracking's configs have, and the part of a tracker that each trains alone.
+#: Flags of MMTracking's configs → the part of a tracker that each trains alone.
 PARTS = {"USE_MMDET": "detector", "TRAIN_REID": "reid"}
 
 
 @record
 class Project:
-    """A project whose own functions build and train what its configs say."""
+    """A project whose functions build and train its configs."""
 
     package: str
     title: str
-    #: Packages whose classes its configs name, too.
+    #: Other packages whose classes its configs use.
     uses: tuple[str, ...] = ()
 
     @property
@@ -32,18 +32,18 @@ class Project:
         return (self.package, *self.uses)
 
 
-#: In the order in which they are asked whether they have a model of the config's name.
+#: In the order in which they are searched for the config's model.
 PROJECTS = (
     Project("mmcls", "MMClassification"),
     Project("mmtrack", "MMTracking", uses=("mmdet", "mmcls")),
     Project("mmdet", "MMDetection"),
 )
-#: Where a config of one project imports another, names that both have are the first one's.
+#: If a config of one project imports another, names that both have belong to the first one.
 PACKAGES = tuple(one.package for one in PROJECTS)
 
 
 def installed() -> list[Project]:
-    """Return the projects of this generation that are installed or checked out."""
+    """Return the projects for mmcv 1.x that are installed or checked out."""
     return [
         one
         for one in PROJECTS
@@ -52,9 +52,9 @@ def installed() -> list[Project]:
 
 
 def project_of(values: Mapping[str, Any], files: Iterable[str], imports: Iterable[Any]) -> Project | None:
-    """Return the installed project that a config is for; None where there is none.
+    """Return the installed project that a config is for, or None.
 
-    A config says so by keys that only one project knows, by what it imports, by where it or one of its bases lies, or
+    This is decided by keys that only one project has, by imports, by the folder of the config or of a base, or
     by the name of its model.
     """
     found = {one.package: one for one in installed()}
@@ -72,7 +72,7 @@ def project_of(values: Mapping[str, Any], files: Iterable[str], imports: Iterabl
 
 
 def _home(file: str, packages: tuple[str, ...]) -> str:
-    """Return the package whose checkout, or whose folder in an installation, a config file lies in."""
+    """Return the package whose checkout or installed folder contains a config file."""
     folder = os.path.dirname(os.path.realpath(file))
     while os.path.dirname(folder) != folder:
         for package in packages:
@@ -85,7 +85,7 @@ def _home(file: str, packages: tuple[str, ...]) -> str:
 
 
 def registered_by(project: Project) -> dict[tuple[str, str], str]:
-    """Return (table, name) → ``module:attr`` of what the project, the packages it uses and mmcv's layers register."""
+    """Map (registry, name) → ``module:attr`` for what the project, its packages and mmcv's layers register."""
     found: dict[tuple[str, str], str] = {}
     for package in ("mmcv", *reversed(project.packages)):
         found.update(registered(package, overlay.is_layer if package == "mmcv" else None))

@@ -1,6 +1,6 @@
-"""JSON Schema of an mmcv 1.x config: the keys that the train scripts read, and what every class takes that it can name.
+"""Makes the JSON Schema of mmcv 1.x configs: keys of the train scripts, and arguments of the classes they can name.
 
-Classes and their arguments are read from the sources behind the registries, so nothing has to be kept in step. A
+Classes and their arguments are read from the sources behind the registries, so the schema is always up to date. A
 config may hold more at its top (user-defined variables) and may name user-defined classes.
 """
 
@@ -18,20 +18,20 @@ from etude.dialects.mmcv1.projects import project_of, registered_by
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.schemas import DIALECT, FLAG, TEXT, Components, Own, markdown
 
-#: Arguments that no config writes.
+#: Arguments that configs do not contain.
 _GIVEN = ("params", "model", "dataloader", "optimizer", "runner", "batch_processor", "logger", "meta", "work_dir")
-#: Better words for some arguments than their annotations have.
+#: Types of some arguments, where annotations are too vague.
 _TYPES = KEYS.schemas("arguments")
 _MODEL_PARTS = {"properties": {part: {"$ref": "#/$defs/PARTS"} for part in ("backbone", "neck", "head", "detector")}}
 
 
 def keys() -> dict[str, tuple[dict[str, Any], str]]:
-    """Return key → what stands there, and a line about it."""
+    """Map key → its schema and a description."""
     return KEYS.keys({hook: _hook(hook, fields) for hook, fields in KEYS.read["hooks"].items()})
 
 
 def _hook(name: str, shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a key takes that is a hook's: its class's arguments, and what the file adds to them."""
+    """Return the schema of a key that configures a hook: the arguments of its class and those of ``keys.json``."""
     found = Components(Own(), _GIVEN, _TYPES).arguments(names.MODULES["mmcv.runner"][name])
     assert found is not None
     arguments, required, *_ = found
@@ -41,7 +41,7 @@ def _hook(name: str, shape: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def json_schema(tree: Tree | None = None) -> dict[str, Any]:
-    """Return the schema (draft 2020-12); with ``tree`` also of the classes that its modules register."""
+    """Return the schema (draft 2020-12); with ``tree``, including the classes that its modules register."""
     own = _own(tree)
     classes = Components(own, _GIVEN, _TYPES)
     tables, known = listing.registries(), keys()
@@ -80,7 +80,7 @@ def _typed(schema: dict[str, Any], word: str = "type") -> dict[str, Any]:
 
 
 def _own(tree: Tree | None) -> Own:
-    """Return what the modules of a config and its installed project register."""
+    """Return the classes that the modules of a config and its installed project register."""
     own = Own.of(tree, WORDS)
     if tree is None:
         return own
@@ -89,13 +89,13 @@ def _own(tree: Tree | None) -> Own:
 
 
 def _models(own: Own) -> dict[str, str]:
-    """Return the models and their parts, whatever the registry of the package is called."""
+    """Return the models and their parts, whatever their registry is called."""
     others = ("HOOKS", "OPTIMIZERS", "RUNNERS", "DATASETS", "PIPELINES", "TRANSFORMS", "SAMPLERS")
     return {name: target for (table, name), target in own.registered.items() if table not in others}
 
 
 def markdown_schema(tree: Tree | None = None) -> str:
-    """Return the same to read: keys, then classes by registry with what they take."""
+    """Return the schema as Markdown: keys, then classes by registry with their arguments."""
     own, tables = _own(tree), listing.registries()
     every = dict.fromkeys([*tables, *own.tables()])
     return markdown(

@@ -1,4 +1,4 @@
-"""Recognises MMTracking's configs, and finds what its train function makes of them."""
+"""Recognises configs of MMTracking, and checks keys that its train function treats differently."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from etude.inspection.signatures import Source
 
 
 def is_tracking(values: Mapping[str, Any], imports: Iterable[Any]) -> bool:
-    """Return whether a config says by a flag, or by a module that it imports, that MMTracking is to train it."""
+    """Return whether a flag or an imported module of a config shows that MMTracking trains it."""
     return any(key in values for key in PARTS) or any(str(name).startswith("mmtrack.") for name in imports)
 
 
 def tracks(low: Lowering) -> bool:
-    """Return whether MMTracking trains a config: by a key, by what it imports, or by where its model is registered."""
+    """Return whether MMTracking trains a config, by its keys, imports, or the registry of its model."""
     if is_tracking(low.tree.values, low.imports):
         return True
     kind = str(low.tree.get("model", "type"))
@@ -26,9 +26,7 @@ def tracks(low: Lowering) -> bool:
 
 
 def _registries_of(kind: str, low: Lowering, source: Source) -> Iterator[str]:
-    """Return where a file enters the model: by the decorators of its class, else by whatever registries the file
-    knows.
-    """
+    """Yield the registries in which a file registers the model: those of the decorators, else all that it imports."""
     for target in {target for (_, name), target in low.registered.items() if name == kind}:
         module, _, attribute = target.partition(":")
         if module != source.module:
@@ -40,13 +38,15 @@ def _registries_of(kind: str, low: Lowering, source: Source) -> Iterator[str]:
 
 
 def trains_a_part(values: Mapping[str, Any]) -> bool:
-    """A detector or a re-identification network alone is trained by MMDetection's function, which goes by ``runner``;
-    MMTracking's own goes by ``total_epochs``."""
+    """Return whether only a detector or a re-identification network is trained.
+
+    MMDetection's function trains those and reads ``runner``, while MMTracking's reads ``total_epochs``.
+    """
     return any(values.get(key) for key in PARTS)
 
 
 def trained_model(values: Mapping[str, Any]) -> Any:
-    """Return the model's config, or that of the part which a flag asks for."""
+    """Return the config of the model, or of the part that a flag selects."""
     model = values["model"]
     for flag, part in PARTS.items():
         if values.get(flag) and isinstance(model, Mapping) and "type" not in model and part in model:
@@ -55,7 +55,7 @@ def trained_model(values: Mapping[str, Any]) -> Any:
 
 
 def report_tracking(low: Lowering) -> None:
-    """Report what MMTracking's train function does not read."""
+    """Report keys that MMTracking's train function ignores, and ``total_epochs`` if it is missing."""
     values = low.tree.values
     runner, length = values.get("runner"), values.get("total_epochs")
     if trains_a_part(values) or not tracks(low):

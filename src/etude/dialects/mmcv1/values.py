@@ -1,4 +1,4 @@
-"""Checks the values of a config: what mmcv would refuse at the start, or not notice."""
+"""Checks values of mmcv 1.x configs: those that mmcv refuses at the start, or silently accepts."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "rule": ("greater", "less"),
     "anneal_strategy": ("cos", "linear"),
 }
-#: Shares of a run that mmcv wants as floats.
+#: Shares of a run that mmcv requires as floats.
 _SHARES = ("pct_start", "start_percent")
 _DECAYS = ("bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult")
 _MODES = ("train", "val")
-#: What mmcv's constructor of optimizers reads of ``paramwise_cfg``.
+#: The keys of ``paramwise_cfg`` that mmcv's optimizer constructor reads.
 _PARAMWISE = KEYS.fields("PARAMWISE")
-#: Metrics of MMClassification whose names say nothing of what is better.
+#: Metrics of MMClassification whose names do not show whether greater is better.
 _NO_DIRECTION = ("recall", "f1_score", "support")
 _HOOK = "etude.dialects.mmcv1.live.hooks.hook:Hook"
 _BACKENDS = ("nccl", "gloo", "mpi", "ucc")
 
 
 def report_values(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None]) -> None:
-    """Add to the findings of ``low``; ``target_of`` knows which class of ours a dict becomes."""
+    """Add findings to ``low``. ``target_of`` returns the class of Étude that a dict is built as."""
     for path, value in low.tree.walk():
         target = target_of(path, value) if isinstance(value, Mapping) else None
         if target:
@@ -85,7 +85,7 @@ def _arguments(low: Lowering, path: Path, given: Mapping[Any, Any], target: str)
 
 
 def _is_reported(low: Lowering, path: Path) -> bool:
-    """Return whether an error speaks of the value at ``path`` already."""
+    """Return whether there is an error about the value at ``path`` already."""
     at = str(low.place(*path))
     return any(f.at == at and f.severity == "error" and f"{dotted(path)} " in f"{f.message} " for f in low.findings)
 
@@ -110,7 +110,7 @@ def _milestones(low: Lowering) -> None:
 
 
 def _periods(low: Lowering) -> None:
-    """Restarts that end before the run does: mmcv finds no period for what is left, and dies there."""
+    """Report restarts that end before the run does: mmcv finds no period for the rest, and raises an error there."""
     for key in ("lr_config", "momentum_config"):
         if str(low.tree.get(key, "policy", default=low.tree.get(key, "type"))).partition("Restart")[0] != "Cosine":
             continue
@@ -140,7 +140,7 @@ def _ends(low: Lowering) -> None:
 
 
 def _two_lengths(low: Lowering) -> None:
-    """Leave MMTracking's own rule to the module of its configs."""
+    """Warn if ``total_epochs`` contradicts ``runner``. Other rules hold for MMTracking, see ``tracking.py``."""
     runner, length = low.tree.get("runner"), low.tree.get("total_epochs")
     if not isinstance(runner, Mapping) or length is None or tracks(low):
         return
@@ -151,7 +151,7 @@ def _two_lengths(low: Lowering) -> None:
 
 
 def _rules_by_parameter(low: Lowering) -> None:
-    """mmcv's constructor leaves alone what it does not know."""
+    """Report unknown keys of ``paramwise_cfg``, which mmcv's constructor ignores."""
     rules = low.tree.get("optimizer", "paramwise_cfg")
     if low.tree.get("optimizer", "constructor", default="DefaultOptimizerConstructor") != "DefaultOptimizerConstructor":
         return
@@ -201,7 +201,7 @@ def _evaluation(low: Lowering) -> None:
 
 
 def _best(low: Lowering) -> None:
-    """Warn if mmcv cannot tell whether the first result should grow; your own data set may have other results."""
+    """Warn if mmcv cannot tell whether greater is better. Only a warning: a user's dataset may have other results."""
     given = low.tree.get("evaluation")
     if not isinstance(given, Mapping) or given.get("save_best") != "auto" or given.get("rule") is not None:
         return
@@ -250,7 +250,7 @@ def _log(low: Lowering) -> None:
 
 
 def _decay(low: Lowering) -> None:
-    """Factors of a weight decay that the optimizer does not have."""
+    """Report factors of a weight decay if the optimizer has none."""
     rules = low.tree.get("optimizer", "paramwise_cfg")
     if not isinstance(rules, Mapping) or "weight_decay" in low.tree.values["optimizer"]:
         return
@@ -283,10 +283,10 @@ def _seed(low: Lowering) -> None:
 
 
 def _needed(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None]) -> None:
-    """Arguments that the parts of model and data take; those of your own classes are read off their source.
+    """Compare the arguments of model and data with those that their classes take, read from the source if needed.
 
-    The model and the training data are made of exactly what the config says. Parts inside of them are made by their
-    owner, which may add to that: there it is only a warning.
+    The model and the training data are built with exactly the config's arguments. Parts inside them are built by their
+    owner, which may add arguments: there it is only a warning.
     """
     for path, given in low.tree.walk():
         name = given.get("type") if isinstance(given, Mapping) else None
@@ -296,12 +296,12 @@ def _needed(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | 
         signature = scan.signature(target, folders=low.folders, known=kept) if target else None
         if signature is not None and not signature.open:
             certain = path in (("model",), ("data", "train"))
-            _hold_against(
+            _compare_arguments(
                 low, path, given, [p for p in signature.parameters if p.word], low.error if certain else low.warning
             )
 
 
-def _hold_against(
+def _compare_arguments(
     low: Lowering, path: Path, given: Mapping[Any, Any], takes: Sequence[Any], tell: Callable[..., None]
 ) -> None:
     names = [parameter.key for parameter in takes]

@@ -1,7 +1,7 @@
-"""``etude train old_config.py``: from a plan to a run, wired as the original's own train script would.
+"""Builds an mmcv 1.x runner from a plan, as the train scripts of MMClassification and MMTracking do.
 
-The runner is made of the config itself (``plan.source``), by the training function of mmclassification or, where the
-config is mmtracking's, by that one's. What the command line adds is put into the config first, as the scripts did.
+The training function of MMClassification, or of MMTracking for its configs, makes the runner from the config itself
+(``plan.source``). Options of the command line are put into the config first, as the scripts do.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from etude.build import Options
 
 
-#: Launcher → what it sets in the environment, and who does.
+#: Launcher → the environment variable that it sets, and its command.
 _LAUNCHED = {
     "pytorch": ("RANK", "torchrun"), "slurm": ("SLURM_PROCID", "srun"), "mpi": ("OMPI_COMM_WORLD_RANK", "mpirun"),
 }  # fmt: skip
@@ -79,7 +79,7 @@ def build(plan: Plan, options: Options) -> Run:
         cfg["work_dir"] = wired.runner.work_dir = folder
         _limit(wired, plan)
         wired.runner.engine.plan = plan
-        with _placed(plan, "resume_from"):
+        with _errors_with_place(plan, "resume_from"):
             begin(wired, cfg)
     except BaseException:
         log.close()
@@ -99,19 +99,19 @@ def _require_files(cfg: Any, plan: Plan) -> None:
 
 
 def _as_run(wired: Wired, plan: Plan, cfg: Any, log: LogFile) -> Run:
-    """Return the runner's engine; its loop is the runner's ``run``."""
+    """Return the runner's run. Its loop calls ``run`` of the runner."""
     runner, signals = wired.runner, Signals()
     run: Run = runner.engine
     run.plan, run.folder = plan, Path(runner.work_dir)
     runner._sync_hooks(force=True)
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
-    _tell_length(run, wired)
+    _set_length(run, wired)
     run.loop = Training(wired, cfg, log, signals)
     return run
 
 
 class Training:
-    """The runner's ``run`` as the loop of a run, with signals heard and the log file open around it."""
+    """The loop of a run: calls ``run`` of the runner, with signals handled and the log file open."""
 
     def __init__(self, wired: Wired, cfg: Any, log: LogFile, signals: Signals) -> None:
         self.wired, self.cfg, self.log, self.signals = wired, cfg, log, signals
@@ -140,8 +140,8 @@ class Training:
             self.log.close()
 
 
-def _tell_length(run: Run, wired: Wired) -> None:
-    """Set how long the run will be, for those who look at it before it starts."""
+def _set_length(run: Run, wired: Wired) -> None:
+    """Set the length of the run, for code that reads it before the run starts."""
     runner = wired.runner
     run.max_epochs = wired.args.get("max_epochs", runner.max_epochs)
     run.data = {mode: loader for (mode, _), loader in zip(wired.workflow, wired.loaders, strict=False)}
@@ -153,9 +153,9 @@ def _tell_length(run: Run, wired: Wired) -> None:
 
 
 def _project(cfg: Any, plan: Plan) -> Any:
-    """Whose functions build and train: those of the installed project that the config is for, else Étude's own.
+    """Return the project that builds and trains: the installed one that the config is for, else Étude's stand-in.
 
-    A project's package is imported before the modules of the config, as its train script does it.
+    A project's package is imported before the modules of the config, as its train script does.
     """
     named = (cfg.get("custom_imports") or {}).get("imports") or []
     imported = [named] if isinstance(named, str) else named
@@ -179,16 +179,16 @@ def _original(project: Project) -> Any:
 def _wired(
     project: Any, plan: Plan, cfg: Any, distributed: bool, timestamp: str, *, meta: dict[str, Any], validate: bool
 ) -> Wired:
-    with _placed(plan, "model", str(plan.model.at)):
+    with _errors_with_place(plan, "model", str(plan.model.at)):
         model = project.model(cfg)
         if hasattr(model, "init_weights"):
             model.init_weights()
-    with _placed(plan, "data"):
+    with _errors_with_place(plan, "data"):
         datasets = project.datasets(cfg)
     _refuse_empty(datasets[0], plan)
     meta["CLASSES"] = getattr(datasets[0], "CLASSES", None)
     project.label(model, cfg, meta, datasets[0])
-    with _placed(plan, "the run"):
+    with _errors_with_place(plan, "the run"):
         found: Wired = project.wire(
             model, datasets, cfg, distributed=distributed, validate=validate, timestamp=timestamp, meta=meta
         )
@@ -196,15 +196,15 @@ def _wired(
 
 
 def _refuse_empty(dataset: Any, plan: Plan) -> None:
-    """Refuse an empty dataset: the run would end at once, without an error and without having learnt anything."""
-    with suppress(TypeError):  # a stream has no length
+    """Raise an error for an empty dataset: the run would end at once, without an error and without training."""
+    with suppress(TypeError):  # an iterable dataset has no length
         if len(dataset) == 0:
             at = plan.data["train"].at if "train" in plan.data else None
             raise DataError(f"data.train{f' ({at})' if at else ''} has no samples: {type(dataset).__name__} is empty")
 
 
 def _config(plan: Plan, options: Options) -> Any:
-    """Return the config with what the command line said."""
+    """Return the config with the options of the command line."""
     cfg = Config(copy.deepcopy(dict(plan.source)), filename=plan.files[0] if plan.files else None)
     extras = options.extras
     name = Path(plan.files[0]).stem if plan.files else plan.name
@@ -230,12 +230,12 @@ def _config(plan: Plan, options: Options) -> Any:
 
 
 def _import_user_modules(cfg: Any, plan: Plan) -> None:
-    """``custom_imports``, found from the current folder and from the config's."""
+    """Import ``custom_imports``, looked up in the current folder and in those of the config files."""
     for folder in (os.getcwd(), *(os.path.dirname(file) for file in plan.files)):
         if folder not in sys.path:
             sys.path.append(folder)
     if cfg.get("custom_imports"):
-        with _placed(plan, "custom_imports"):
+        with _errors_with_place(plan, "custom_imports"):
             import_modules_from_strings(**cfg["custom_imports"])
 
 
@@ -270,7 +270,7 @@ def _dump(cfg: Any, plan: Plan) -> None:
 
 
 def _limit(wired: Wired, plan: Plan) -> None:
-    """``--limit-batches``, ``--overfit`` and ``--fast-dev-run``: fewer batches, fewer epochs."""
+    """Apply ``--limit-batches``, ``--overfit`` and ``--fast-dev-run``: fewer batches, fewer epochs."""
     count = plan.train.overfit or plan.train.limit_batches
     if count:
         wired.loaders = [_few(loader, count, same=bool(plan.train.overfit)) for loader in wired.loaders]
@@ -283,20 +283,20 @@ def _limit(wired: Wired, plan: Plan) -> None:
 
 
 def _few(loader: Any, count: int, *, same: bool) -> Any:
-    """Let passes over ``loader`` end after ``count`` batches.
+    """Return a loader whose passes end after ``count`` batches.
 
-    Data workers prefetch. Where the states of theirs are saved they are not even asked for a batch that the run does
-    not take: it would move their generators further than a checkpoint knows.
+    Data workers prefetch. If checkpoints save their states, they must not load a batch that the run does
+    not use: their random generators would be ahead of what a checkpoint records.
     """
     if same or workers_of(loader) is None:
         return FewBatches(loader, count, same=same)
-    # torch refuses another sampler for a loader that was made; this one has not been iterated yet.
+    # DataLoader forbids setting its batch sampler. It is safe here, because the loader has not been iterated yet.
     object.__setattr__(loader, "batch_sampler", FewBatches(loader.batch_sampler, count, same=False))
     return loader
 
 
 class FewBatches:
-    """The first batches of a loader, or of its batch sampler; ``same``: those of its first pass, again and again."""
+    """The first batches of a loader or batch sampler. With ``same``, every pass repeats those of the first pass."""
 
     def __init__(self, loader: Any, count: int, *, same: bool) -> None:
         self.loader, self.count, self.same = loader, count, same
@@ -320,8 +320,8 @@ class FewBatches:
         return getattr(self.loader, name)
 
 
-class _FileToBe(MemoryHandler):
-    """Keeps what will stand in the log file; :meth:`note_text` is for that file alone."""
+class _PendingLogFile(MemoryHandler):
+    """Keeps log records until the log file is opened. :meth:`note_text` writes to the file only."""
 
     def note_text(self, text: str) -> None:
         record = logging.LogRecord("", logging.INFO, "", 0, text, None, None)
@@ -330,21 +330,21 @@ class _FileToBe(MemoryHandler):
 
 
 class _Lines(logging.Formatter):
-    """Records as lines with their time, texts as they are."""
+    """Formats records as lines with their time, and texts as they are."""
 
     def format(self, record: logging.LogRecord) -> str:
         return record.getMessage() if hasattr(record, "is_text") else super().format(record)
 
 
 class LogFile:
-    """Log lines also in a file, from the moment it is opened, earlier ones included; none on the console when quiet."""
+    """Writes log lines to a file, including those from before it was opened. With ``quiet``, none go to the console."""
 
     def __init__(self, logger: logging.Logger, *, quiet: bool) -> None:
         self.logger = logger
         self._levels = [(handler, handler.level) for handler in logger.handlers]
         for handler, _ in self._levels if quiet else []:
             handler.setLevel(logging.ERROR)
-        self._memory = _FileToBe(10_000, flushLevel=logging.CRITICAL + 1)
+        self._memory = _PendingLogFile(10_000, flushLevel=logging.CRITICAL + 1)
         logger.addHandler(self._memory)
 
     def open(self, path: str) -> None:
@@ -371,8 +371,8 @@ class LogFile:
 
 
 @contextmanager
-def _placed(plan: Plan, what: str, at: str = "") -> Iterator[None]:
-    """Mistakes found while something is built, reported with the place in the config."""
+def _errors_with_place(plan: Plan, what: str, at: str = "") -> Iterator[None]:
+    """Turn exceptions raised while something is built into errors that name the place in the config."""
     place = at or (display(plan.files[0]) if plan.files else "")
     try:
         yield
@@ -387,7 +387,7 @@ def _placed(plan: Plan, what: str, at: str = "") -> Iterator[None]:
 
 
 def _as_mistake(error: Exception, plan: Plan, what: str, at: str) -> EtudeError:
-    """Return the user's code, if it raised; else what the parts refuse is a mistake of the config."""
+    """Return the error to report: one of the user's code if that raised it, else one of the config."""
     place = at or (display(plan.files[0]) if plan.files else "")
     raised = checks.raised_by_user(error)
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
@@ -400,7 +400,7 @@ def _as_mistake(error: Exception, plan: Plan, what: str, at: str) -> EtudeError:
 
 
 def _place_in(plan: Plan, message: str) -> str:
-    """Return the place of the component whose name a message begins with, as registries let it: ``SGD: …``."""
+    """Return the place of the component whose name begins a message, as in those of registries: ``SGD: …``."""
     name = re.match(r"\w+", message)
     specs = [optimizer.spec for optimizer in plan.optimizers.values()] + [hook.spec for hook in plan.hooks]
     specs += [loader.dataset for loader in plan.data.values()] + [plan.model]
@@ -409,7 +409,7 @@ def _place_in(plan: Plan, message: str) -> str:
 
 
 def _deep_place(plan: Plan, name: str) -> str:
-    """Return the line of the argument that has a part called ``name`` somewhere in it."""
+    """Return the place of the argument that contains a part called ``name``."""
     specs = [plan.model, *(loader.dataset for loader in plan.data.values())]
     places = (spec.place(key) for spec in specs for key, value in spec.args.items() if _has_part(value, name))
     return next((str(place) for place in places if place.file), "")
@@ -426,19 +426,19 @@ def _at(finding: Finding, place: str) -> Finding:
 
 
 def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mapping[str, Any]:
-    """Evaluate a run on ``split`` in place of the validation data."""
+    """Evaluate a checkpoint on ``split`` in place of the validation data."""
     source: dict[str, Any] = copy.deepcopy(dict(plan.source))
     data = source["data"]
     data["val"] = data[split]
     if f"{split}_dataloader" in data:
         data["val_dataloader"] = data[f"{split}_dataloader"]
     source |= {"load_from": checkpoint, "resume_from": None}
-    with contextlib.redirect_stdout(sys.stderr):  # for what data sets and progress bars print beside the results
-        return _found(plan, options, source)
+    with contextlib.redirect_stdout(sys.stderr):  # datasets and progress bars print to stdout, which is for results
+        return _evaluate_once(plan, options, source)
 
 
-def _found(plan: Plan, options: Options, source: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Let the hook evaluate now as it would in a run, by its project's own loop over the data, and save nothing."""
+def _evaluate_once(plan: Plan, options: Options, source: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Let the evaluation hook run once, with its project's loop over the data, and save nothing."""
     runner: Any = build(dataclasses.replace(plan, source=source), options).runner
     hook: Any = next((hook for hook in runner.hooks if isinstance(hook, EvalHook)), None)
     if hook is None:

@@ -1,4 +1,4 @@
-"""Checks of arguments: the exception that users of mmcv know, which is also a finding of Étude."""
+"""Checks arguments. The exceptions are those of mmcv, and Étude's error reports understand them, too."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class WrongOutputs(UserCodeError, TypeError):
 
 
 def explain_data_error(error: Exception, where: str) -> None:
-    """Let the command line report ``error``, which came while a batch was drawn, as one of the data."""
+    """Let the command line report ``error``, which was raised while a batch was loaded, as an error of the data."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     kind = type(error).__name__
     said = lines[-1].removeprefix(f"{kind}: ") if lines else ""
-    traced = re.findall(r'File "([^"]+)", line (\d+)', str(error))  # what a worker reports its traceback
+    traced = re.findall(r'File "([^"]+)", line (\d+)', str(error))  # errors of workers contain their traceback
     own = [f"{file}:{line}" for file, line in traced if _is_users(file)]
     place = raised_by_user(error) or next(iter(own[::-1]), ":".join(traced[-1]) if traced else "")
     reported = DataError(f"{where}: {kind}: {printable(said)}{f' ({place})' if place else ''}{release_hint(said)}")
@@ -44,7 +44,7 @@ def explain_data_error(error: Exception, where: str) -> None:
 
 
 def raised_by_user(error: BaseException) -> str | None:
-    """``file:line`` where code of the user raised ``error``, or what a registry made it of; else None."""
+    """Return ``file:line`` where user code raised ``error`` or its first cause; None if other code raised it."""
     while error.__cause__ is not None:
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
@@ -58,6 +58,6 @@ def _is_users(file: str) -> bool:
 
 
 def require(ok: bool, message: str) -> None:
-    """Raise an ``AssertionError``, as mmcv does for these arguments, also under ``python -O``."""
+    """Raise an ``AssertionError`` if not ``ok``, as mmcv does, but also under ``python -O``."""
     if not ok:
         raise ConfigAssertionError(message)

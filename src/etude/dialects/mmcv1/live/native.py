@@ -1,4 +1,4 @@
-"""Adapters that converted mmcv 1.x configs name: the native engine calls models, data sets and hooks of mmcv."""
+"""Adapters for converted configs: let Étude's native loop call models, datasets and hooks written for mmcv 1.x."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from etude.dialects.openmm.live.native import ForeignHook
 
 
 def collate(batch: Sequence[Any]) -> Any:
-    """Collate samples as mmcv does and unpack its containers."""
+    """Collate samples as mmcv does, and unpack its containers."""
     return scatter(mmcv_collate(batch, samples_per_gpu=len(batch)), [-1])[0]
 
 
 class TrainStep:
-    """Takes the loss of ``model.train_step`` and lets the native step learn from it."""
+    """Makes one update from the loss of ``model.train_step``, with the native backward and optimizer step."""
 
     def __init__(self, forward: Any, optimizers: Mapping[str, torch.optim.Optimizer], step: Step) -> None:
         self.model, self.step = forward.model, step
@@ -43,7 +43,7 @@ class TrainStep:
 
 
 class Results:
-    """The results of the data set's own ``evaluate``, called with ``arguments``; ``name`` is one that is asked for."""
+    """A metric that calls ``evaluate`` of the dataset with ``arguments``. ``name`` is one of its results."""
 
     def __init__(self, name: str = "results", **arguments: Any) -> None:
         self.name, self.arguments = name, arguments
@@ -62,7 +62,7 @@ class Results:
 
 
 class Validation(EngineHook):
-    """Has evaluations call ``model(return_loss=False)``, and gives what it predicts to :class:`Results`."""
+    """Makes evaluations call ``model(return_loss=False)`` and give the predictions to :class:`Results`."""
 
     def attach(self, run: Run) -> None:
         (results,) = run.evaluation.metrics.values()
@@ -70,7 +70,7 @@ class Validation(EngineHook):
 
 
 class Predictions:
-    """An evaluation of what the model predicts."""
+    """Evaluates the predictions of the model."""
 
     def __init__(self, run: Run, results: Results) -> None:
         loader: Any = run.data["val"]
@@ -91,7 +91,7 @@ class Predictions:
 
 
 class Hook(ForeignHook):
-    """A hook for mmcv 1.x."""
+    """Wraps a hook that was written for mmcv 1.x."""
 
     stages = {
         "before_run": "before_run", "before_epoch": "before_train_epoch", "before_step": "before_train_iter",

@@ -1,4 +1,4 @@
-"""Optimizers from a config: the registries, and parameter groups after ``paramwise_cfg``."""
+"""Builds optimizers from mmcv configs, with parameter groups by ``paramwise_cfg``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPTIMIZER_BUILDERS = Registry("optimizer builder", scope="mmcv")
 
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 
-#: What ``paramwise_cfg`` may hold; mmcv ignores other keys, so a misspelt one is only warned about.
+#: The keys of ``paramwise_cfg``. mmcv ignores others, so a misspelt one is only a warning.
 PARAMWISE_KEYS = (
     "custom_keys", "bias_lr_mult", "bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult", "dcn_offset_lr_mult",
     "bypass_duplicate",
@@ -26,7 +26,7 @@ PARAMWISE_KEYS = (
 
 
 def register_torch_optimizers() -> list[str]:
-    """Enter every optimizer class of ``torch.optim`` under its own name."""
+    """Register every optimizer class of ``torch.optim`` under its name."""
     found = []
     for name, value in vars(torch.optim).items():
         if not name.startswith("__") and isinstance(value, type) and issubclass(value, torch.optim.Optimizer):
@@ -43,7 +43,7 @@ def build_optimizer_constructor(cfg: dict[str, Any]) -> Any:
 
 
 def build_optimizer(model: nn.Module, cfg: Mapping[str, Any]) -> Any:
-    """Return the optimizer (or dict of optimizers) that ``cfg`` asks for; its ``constructor`` decides how."""
+    """Build the optimizer (or dict of optimizers) of ``cfg``, with its ``constructor``."""
     settings: dict[str, Any] = copy.deepcopy(dict(cfg))
     constructor = settings.pop("constructor", "DefaultOptimizerConstructor")
     paramwise = settings.pop("paramwise_cfg", None)
@@ -55,11 +55,11 @@ def build_optimizer(model: nn.Module, cfg: Mapping[str, Any]) -> Any:
 
 @OPTIMIZER_BUILDERS.register_module()
 class DefaultOptimizerConstructor:
-    """One group with all parameters, or one group per parameter when ``paramwise_cfg`` has rules.
+    """Makes one group of all parameters, or one group per parameter if ``paramwise_cfg`` has rules.
 
-    ``custom_keys`` come first: the longest key that occurs in ``<module path>.<parameter>`` wins and switches the other
+    ``custom_keys`` come first: the longest key that occurs in ``<module path>.<parameter>`` wins and turns the other
     rules off for that parameter (a parameter of the root module is matched as ``.name``). Frozen parameters get a bare
-    group. Decay follows the norm rule, else the depth-wise one, else the bias one.
+    group. For weight decay, the norm rule comes first, then the depth-wise rule, then the bias rule.
     """
 
     def __init__(self, optimizer_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
@@ -85,7 +85,7 @@ class DefaultOptimizerConstructor:
     def add_params(
         self, params: list[dict[str, Any]], module: nn.Module, prefix: str = "", is_dcn_module: Any = None
     ) -> None:
-        """Append a group per parameter of ``module``, its own first, then its children's."""
+        """Append a group per parameter of ``module`` and, after those, of its children."""
         custom = self.paramwise_cfg.get("custom_keys", {})
         ordered = sorted(sorted(custom), key=len, reverse=True)
         for name, param in module.named_parameters(recurse=False):

@@ -1,7 +1,7 @@
-"""Builds and trains with the functions of an installed MMClassification, MMDetection or MMTracking.
+"""Builds models and runners with the functions of an installed MMClassification, MMDetection or MMTracking.
 
-What its ``tools/train.py`` calls is called here in the same order, so that both give the same bits. The training
-function itself runs up to ``runner.run``; that is left to Étude's session.
+The calls and their order are those of the project's ``tools/train.py``, so that both give the same bits. The training
+function runs up to ``runner.run``, which Étude calls later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from etude.errors import EtudeError, UserError, install_hint, release_hint
 
 
 class Scripts:
-    """What the train scripts of the projects have in common. The parts themselves are a project's own."""
+    """The common steps of the projects' train scripts. Subclasses build the parts."""
 
     name: str
     title: str
@@ -31,11 +31,11 @@ class Scripts:
     build_dataset: Callable[[Any], Any]
 
     def device(self) -> str:
-        """Return the kind of device to train on."""
+        """Return the type of device to train on."""
         raise NotImplementedError
 
     def open(self, logger: logging.Logger, cfg: Any, distributed: bool, *, deterministic: bool) -> dict[str, Any]:
-        """Log what the script logs before it builds anything, set the seed, and return a run's ``meta`` of that."""
+        """Log what the script logs before it builds anything, set the seed, and return the ``meta`` of the run."""
         info = environment.say_environment(logger, cfg, project=(self.title, self.version), distributed=distributed)
         deterministic = deterministic or bool(cfg.get("deterministic"))
         environment.seed_all(logger, cfg, deterministic=deterministic)
@@ -44,7 +44,7 @@ class Scripts:
         return {"env_info": info, "seed": cfg["seed"], f"{self.name}_version": self.version, "config": text}
 
     def datasets(self, cfg: Any) -> list[Any]:
-        """Build the training data and, for a validation in the workflow, the val split with the training pipeline."""
+        """Build the training data and, if the workflow validates, the val split with the training pipeline."""
         train, found = cfg["data"]["train"], [self.build_dataset(cfg["data"]["train"])]
         if len(cfg.get("workflow") or [None]) == 2:
             val = copy.deepcopy(cfg["data"]["val"])
@@ -56,7 +56,7 @@ class Scripts:
         return found
 
     def label(self, model: Any, cfg: Any, meta: Mapping[str, Any], dataset: Any) -> None:
-        """Let checkpoints of MMDetection and MMTracking say what they are, as their scripts do."""
+        """Put version, config and classes into checkpoints of MMDetection and MMTracking, as their scripts do."""
         if self.name == "mmcls":
             return
         if isinstance(cfg.get("checkpoint_config"), dict):
@@ -66,7 +66,7 @@ class Scripts:
 
 
 class Original(Scripts):
-    """The functions of an installed project."""
+    """Uses the functions of an installed project."""
 
     def __init__(self, project: Project) -> None:
         self.name, self.title = project.package, project.title
@@ -82,7 +82,7 @@ class Original(Scripts):
         return str(imported("mmcv.device").get_device())
 
     def model(self, cfg: Any) -> Any:
-        """Build the model, or the part of it that a config of MMTracking trains alone."""
+        """Build the model, or the part of it that an MMTracking config trains alone."""
         models = imported(f"{self.name}.models")
         if self.name == "mmcls":
             return models.build_classifier(cfg["model"])
@@ -106,10 +106,10 @@ class Original(Scripts):
         timestamp: str,
         meta: dict[str, Any],
     ) -> Wired:
-        """Call the project's training function, and return what it was going to run."""
+        """Call the project's training function, and return the run that it was about to start."""
         cfg["auto_resume"], wanted = False, cfg.get("auto_resume")
         resume, load = cfg.get("resume_from"), cfg.get("load_from")
-        cfg["resume_from"] = cfg["load_from"] = None  # Étude does that, with places in its messages
+        cfg["resume_from"] = cfg["load_from"] = None  # Étude loads it later, and can name the place in its errors
         extra: dict[str, Any] = {"timestamp": timestamp, "meta": meta}
         extra |= {"device": cfg["device"]} if self.name == "mmcls" else {}
         cfg.setdefault("workflow", [("train", 1)])
@@ -125,7 +125,7 @@ class Original(Scripts):
 
 
 def imported(module: str) -> Any:
-    """Import a module of a project. What is wrong inside it is reported with its own file and line."""
+    """Import a module of a project. An error inside it is reported with its file and line."""
     try:
         return importlib.import_module(module)
     except EtudeError:

@@ -1,4 +1,4 @@
-"""Wrappers around models, and containers for what a batch holds besides tensors.
+"""mmcv's model wrappers (MMDataParallel, MMDistributedDataParallel), DataContainer, collate and scatter.
 
 On the CPU a wrapper only unpacks containers and passes ``train_step`` and ``val_step`` on to ``.module``.
 """
@@ -23,7 +23,7 @@ add_registry(MODULE_WRAPPERS)
 
 
 class DataContainer:
-    """Something in a sample that is not to be stacked blindly: how to batch it, and whether it leaves the CPU."""
+    """Holds a value of a sample that is not simply stacked: how to batch it, and whether it stays on the CPU."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class DataContainer:
 
 
 def collate(batch: Sequence[Any], samples_per_gpu: int = 1) -> Any:
-    """Return a batch of samples as one; a :class:`DataContainer` becomes one with a list per device inside."""
+    """Collate samples into a batch. :class:`DataContainer` values become one container with a list per device."""
     if not isinstance(batch, Sequence):
         raise TypeError(f"{type(batch).__name__} is not a sequence of samples")
     first = batch[0]
@@ -90,7 +90,7 @@ def _collate_containers(batch: Sequence[DataContainer], samples_per_gpu: int) ->
 
 
 def _pad_and_stack(tensors: Sequence[Tensor], dims: int, value: float) -> Tensor:
-    """Pad the last ``dims`` dimensions of every tensor at their end to the largest, and stack."""
+    """Stack tensors after padding the end of their last ``dims`` dimensions to the largest size."""
     shape = [max(tensor.size(-dim) for tensor in tensors) for dim in range(1, dims + 1)]
     padded = []
     for tensor in tensors:
@@ -100,7 +100,7 @@ def _pad_and_stack(tensors: Sequence[Tensor], dims: int, value: float) -> Tensor
 
 
 def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> list[Any]:
-    """``inputs`` for each device; ``[-1]`` is the CPU, where containers are only unpacked."""
+    """Return ``inputs`` for each device. ``[-1]`` is the CPU, where containers are only unpacked."""
     devices = [torch.device("cpu") if gpu in (-1, "cpu") else torch.device("cuda", gpu) for gpu in target_gpus]
     return _scatter(inputs, devices, dim)
 
@@ -129,7 +129,7 @@ def _to(value: Any, device: torch.device) -> Any:
 
 
 def scatter_kwargs(inputs: Any, kwargs: Any, target_gpus: Sequence[Any], dim: int = 0) -> tuple[Any, Any]:
-    """Positional and keyword arguments for each device, of one length."""
+    """Return positional and keyword arguments for each device, as two tuples of one length."""
     spread_inputs = scatter(inputs, target_gpus, dim) if inputs else []
     spread_kwargs = scatter(kwargs, target_gpus, dim) if kwargs else []
     while len(spread_inputs) < len(spread_kwargs):
@@ -139,7 +139,7 @@ def scatter_kwargs(inputs: Any, kwargs: Any, target_gpus: Sequence[Any], dim: in
     return tuple(spread_inputs), tuple(spread_kwargs)
 
 
-#: The number that stands for the _CPU among those of CUDA devices.
+#: The number of the CPU among those of CUDA devices.
 _CPU = -1
 
 
@@ -155,7 +155,7 @@ def scatter_pieces(input: Any, devices: list[int], streams: Any = None) -> Any:
 
 
 def get_input_device(input: Any) -> int:
-    """Return the number of the CUDA device that something lies on, or -1."""
+    """Return the number of the CUDA device of a tensor or list of tensors, or -1 for the CPU."""
     if isinstance(input, list):
         return next((device for device in map(get_input_device, input) if device != _CPU), _CPU)
     if isinstance(input, Tensor):
@@ -164,7 +164,7 @@ def get_input_device(input: Any) -> int:
 
 
 class Scatter:
-    """``Scatter.forward``: everything on its device, as a tuple."""
+    """Moves inputs to devices. ``Scatter.forward`` returns a tuple."""
 
     @staticmethod
     def forward(target_gpus: list[int], input: Any) -> tuple[Any, ...]:
@@ -173,7 +173,7 @@ class Scatter:
 
 
 class _Steps:
-    """``train_step`` and ``val_step`` of the wrapped model, with the batch unpacked for its device."""
+    """Calls ``train_step`` and ``val_step`` of the wrapped model with the batch unpacked on its device."""
 
     module: Any
     dim: int
@@ -200,7 +200,7 @@ class _Steps:
 
 @MODULE_WRAPPERS.register_module()
 class MMDataParallel(_Steps, DataParallel[Any]):
-    """One process, one device (or the CPU)."""
+    """Runs the model in one process on one device, or on the CPU."""
 
     def __init__(self, *args: Any, dim: int = 0, **kwargs: Any) -> None:
         if not torch.cuda.is_available():
@@ -217,7 +217,7 @@ class MMDataParallel(_Steps, DataParallel[Any]):
 
 @MODULE_WRAPPERS.register_module()
 class MMDistributedDataParallel(_Steps, DistributedDataParallel):
-    """One process per device; gradients are averaged when ``train_step`` goes through the wrapped forward."""
+    """Runs the model with one process per device. Steps go through DDP's forward, so that gradients are averaged."""
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         inputs, kwargs = self._unpacked(inputs, kwargs)
@@ -230,7 +230,7 @@ class MMDistributedDataParallel(_Steps, DistributedDataParallel):
         return self._through_forward("val_step", inputs, kwargs)
 
     def _through_forward(self, name: str, inputs: Any, kwargs: Any) -> Any:
-        """Torch prepares the averaging of gradients in ``forward``, so the step is called as one."""
+        """Call a step as if it were ``forward``, because DDP prepares the averaging of gradients there."""
         module, plain = self.module, self.module.forward
 
         def restore(*args: Any, **kw: Any) -> Any:
@@ -245,12 +245,12 @@ class MMDistributedDataParallel(_Steps, DistributedDataParallel):
 
 
 def is_module_wrapper(module: nn.Module) -> bool:
-    """Return whether the model proper is ``module.module``."""
+    """Return whether ``module`` wraps a model, which is ``module.module``."""
     return is_wrapper(module)
 
 
 def unwrap(model: nn.Module) -> Any:
-    """Return the model proper."""
+    """Return the model without its wrapper."""
     return model.module if is_module_wrapper(model) else model
 
 

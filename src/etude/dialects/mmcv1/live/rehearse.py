@@ -1,4 +1,4 @@
-"""A runner of mmcv's going through its workflow with nothing computed, for ``etude plan``."""
+"""Runs an mmcv runner through its workflow without computing anything, for ``etude plan``."""
 
 from __future__ import annotations
 
@@ -26,15 +26,18 @@ from etude.hooks.signals import Stops
 
 VAL_LINE, VALIDATION, UPDATE = "log line, val", "validation", "update"
 
-#: A hook's stage → what is called there with the runner.
+#: Stage of a hook → the function to call there with the runner.
 Acts = dict[str, Callable[[Any], Any]]
 _SCHEDULES = (LrUpdaterHook, MomentumUpdaterHook)
 _UNDERSTOOD = (*_SCHEDULES, CheckpointHook, EvalHook, LoggerHook, IterTimerHook, GradientCumulativeOptimizerHook)
 
 
 def rehearse(run: Run, record: Record) -> None:
-    """The workflow runs on blanks. Policies are followed for real; the hooks that evaluate, save and log are asked by
-    their own rules, and what they would do is noted. All others are noted where they act."""
+    """Run the workflow on blank batches and record what would happen.
+
+    Policies really act. Hooks that evaluate, save and log decide by their own rules, but only the decision is
+    recorded. All other hooks are not called: the stages where they would act are recorded.
+    """
     runner, training = run.runner, run.loop
     wired = training.wired  # type: ignore[attr-defined]
     for stops in [hook for hook in run.hooks if isinstance(hook, Stops)]:
@@ -51,7 +54,7 @@ def rehearse(run: Run, record: Record) -> None:
 
 
 class _Stage:
-    """A runner whose parts are replaced by ones that only note what they would do."""
+    """Replaces parts of a runner by ones that only record what they would do."""
 
     def __init__(self, runner: Any, record: Record, folder: str) -> None:
         self.runner, self.record, self.folder = runner, record, folder
@@ -67,7 +70,10 @@ class _Stage:
             runner.save_checkpoint = self._save
 
     def _acts(self, hook: Hook) -> Acts:
-        """Return what of a hook is really called: schedules, and rules of what is due with their work taken out."""
+        """Return the methods of a hook that are really called.
+
+        These are schedules, and the rules of evaluating, saving and logging, with the work itself replaced by a record.
+        """
         if isinstance(hook, _SCHEDULES):
             return {stage: hook.method_for(stage) for stage in Hook.stages if hook.acts_at(stage)}
         if not isinstance(hook, _UNDERSTOOD):
@@ -85,7 +91,7 @@ class _Stage:
         elif isinstance(hook, LoggerHook):
             vars(hook).update(log=self._log(hook))
             acts.pop("after_run", None)
-            acts["before_run"] = lambda runner: None if _forgets(hook) else LoggerHook.before_run(hook, runner)
+            acts["before_run"] = lambda runner: None if _skips_before_run(hook) else LoggerHook.before_run(hook, runner)
         return acts
 
     def _engine_hooks(self) -> list[Noted]:
@@ -102,7 +108,7 @@ class _Stage:
         return lambda _: act(self.runner)
 
     def _call_hook(self, name: str) -> None:
-        """Call a stage, or a generic method, of every hook, for runners that do so themselves."""
+        """Call a stage or a generic method of every hook, for runners that call ``call_hook`` themselves."""
         run = self.record.run
         run.stage = "after_step" if name == "after_train_iter" else ""
         for hook in list(self.runner.hooks):
@@ -117,7 +123,7 @@ class _Stage:
                 act(self.runner)
 
     def _run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
-        """Stands for the model's step."""
+        """Replace the model's step."""
         run, self.runner.outputs = self.record.run, {}
         if train_mode:
             run.total_steps = self.total
@@ -157,7 +163,7 @@ class _Stage:
         return update
 
     def _saving(self, act: Callable[[Any], Any], hook: CheckpointHook) -> Callable[[Any], None]:
-        """Return the hook saves and prunes by its own rules, empty files in a folder that is thrown away."""
+        """Return a call of the hook that saves and prunes empty files, by its own rules, in a temporary folder."""
 
         def save(runner: Any) -> None:
             before = set(os.listdir(self.folder)) if hook.max_keep_ckpts > 0 else set()
@@ -173,7 +179,7 @@ class _Stage:
         self.record.did(SAVE, filename)
 
     def _save(self, out_dir: str, filename_tmpl: str = "", *args: Any, **kwargs: Any) -> None:
-        """Stands for a user-defined ``save_checkpoint``, which may have a name of its own for the files."""
+        """Replace a user-defined ``save_checkpoint``, which may have its own default name for files."""
         runner = self.runner
         unit, number = ("iter", runner.iter) if runner.unit == "iters" else ("epoch", runner.epoch)
         own = inspect.signature(type(runner).save_checkpoint).parameters.get("filename_tmpl")
@@ -181,8 +187,8 @@ class _Stage:
         self._write(out_dir, (filename_tmpl or default).format(number + 1))
 
 
-def _forgets(hook: LoggerHook) -> bool:
-    """Neptune's hook does not settle who clears the buffer: its own flag is set from the start."""
+def _skips_before_run(hook: LoggerHook) -> bool:
+    """Return whether the hook leaves out ``LoggerHook.before_run``, as Neptune's does in mmcv."""
     return isinstance(hook, NeptuneLoggerHook)
 
 
@@ -209,7 +215,7 @@ def _note_unpredicted(runner: Any, record: Record) -> None:
 
 
 def _only_noted(hook: Hook) -> bool:
-    """Return whether some stage of the hook is the user's code, and none of a policy's."""
+    """Return whether some stage of the hook is user code, and the hook is no policy."""
     return not isinstance(hook, _SCHEDULES) and not all(map(_is_ours, _stage_methods(hook)))
 
 

@@ -1,4 +1,4 @@
-"""Running a model over a data loader: ``model(return_loss=False, **batch)``, results in one list."""
+"""Runs a model over a data loader (``single_gpu_test``, ``multi_gpu_test``) and collects the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 
 @torch.no_grad()
 def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> list[Any]:
-    """Return the results of every batch; the model is left in eval mode, as mmcv does."""
+    """Return the results of ``model(return_loss=False, **batch)``. As in mmcv, the model stays in eval mode."""
     model.eval()
     results: list[Any] = []
     for batch in data_loader:
@@ -24,13 +24,13 @@ def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> list[Any]:
 def multi_gpu_test(
     model: torch.nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
 ) -> list[Any] | None:
-    """Test this rank's share. The first rank returns all results in the order of the data set, the others None."""
+    """Test this rank's share. Rank 0 returns all results in the order of the dataset, the others None."""
     part = single_gpu_test(model, data_loader)
     return collect_results(part, len(data_loader.dataset))
 
 
 def collect_results(part: list[Any], size: int) -> list[Any] | None:
-    """Interleave the parts of all ranks, cut to ``size`` (samplers pad the last round)."""
+    """Interleave the results of all ranks, cut to ``size``, because samplers pad the last round."""
     rank, world_size = get_dist_info()
     if world_size == 1:
         return part[:size]
@@ -42,7 +42,7 @@ def collect_results(part: list[Any], size: int) -> list[Any] | None:
 
 
 def interleave(parts: Iterable[list[Any]]) -> list[Any]:
-    """First of each, second of each, …: how a distributed sampler had dealt the samples out."""
+    """Take one result of each rank in turn, which is how a distributed sampler deals out the samples."""
     return [result for together in zip(*parts, strict=True) for result in together]
 
 

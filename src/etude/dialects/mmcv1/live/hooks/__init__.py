@@ -1,1 +1,1 @@
-"""The hooks of mmcv 1.x."""
+"""The hooks of mmcv 1.x: learning rate, optimizer, EMA, evaluation, checkpoints and others."""

@@ -1,4 +1,4 @@
-"""Curves and warmup factors that learning rate and momentum share: plain functions of progress."""
+"""Curves and warmup factors for learning rate and momentum, as plain functions of progress."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ WARMUPS = ("constant", "linear", "exp")
 
 
 def annealing_cos(start: float, end: float, factor: float, weight: float = 1) -> float:
-    """From ``start`` (factor 0) to ``end`` (factor 1) along half a cosine wave."""
+    """Return the value between ``start`` (factor 0) and ``end`` (factor 1) on half a cosine wave."""
     return end + 0.5 * weight * (start - end) * (cos(pi * factor) + 1)
 
 
 def annealing_linear(start: float, end: float, factor: float) -> float:
-    """From ``start`` (factor 0) to ``end`` (factor 1) along a line."""
+    """Return the value between ``start`` (factor 0) and ``end`` (factor 1) on a line."""
     return start + (end - start) * factor
 
 
@@ -32,7 +32,7 @@ def anneal_function(strategy: str) -> Anneal:
 
 
 def warmup_factor(kind: str, at: float, ratio: float) -> float:
-    """Return the factor of a learning rate (and divisor of a momentum) at the share ``at`` of the warmup."""
+    """Return the factor of a learning rate, or divisor of a momentum. ``at`` is the progress of the warmup, 0 to 1."""
     if kind == "constant":
         return ratio
     if kind == "linear":
@@ -50,7 +50,7 @@ def check_warmup(warmup: str | None, warmup_iters: int, warmup_ratio: float) -> 
 
 
 def check_step(step: Any) -> None:
-    """``step``: a positive integer, or an ascending list of them."""
+    """Check that ``step`` is a positive integer or a list of them."""
     if isinstance(step, list):
         require(
             all(isinstance(s, int) and s > 0 for s in step), f"step must list positive integers (1, 2, …), got {step}"
@@ -62,7 +62,7 @@ def check_step(step: Any) -> None:
 
 
 def count_steps(step: int | Sequence[int], progress: int) -> int:
-    """Count the decays that have happened at ``progress``; the scan of a list stops at the first milestone ahead."""
+    """Return the number of decays until ``progress``. As in mmcv, a list is read up to the first milestone ahead."""
     if isinstance(step, int):
         return progress // step
     for passed, milestone in enumerate(step):
@@ -72,12 +72,12 @@ def count_steps(step: int | Sequence[int], progress: int) -> int:
 
 
 def check_one_of(first: Any, second: Any, name: str) -> None:
-    """Exactly one of ``min_<name>`` and ``min_<name>_ratio`` is needed, or the target of the curve is unknown."""
+    """Check that exactly one of ``min_<name>`` and ``min_<name>_ratio`` is given: it is the target of the curve."""
     require((first is None) != (second is None), f"give exactly one of min_{name} and min_{name}_ratio")
 
 
 class Cycle:
-    """The cyclic policy: up and down again ``times`` times in a run, each cycle's peak shrunk by ``gamma``."""
+    """The cyclic policy: up and down ``times`` times in a run. ``gamma`` shrinks the peak of each cycle."""
 
     def __init__(
         self, target_ratio: Any, times: int, step_ratio_up: float, strategy: str, gamma: float, default_low: float
@@ -108,13 +108,13 @@ def _target_ratio(given: Any, low: float) -> tuple[float, float]:
 
 
 class Phases:
-    """The one-cycle policy: consecutive pieces ``(last iteration, from, to)``, iterations may be fractions."""
+    """The one-cycle policy: consecutive pieces ``(last iteration, from, to)``. Iterations may be fractions."""
 
     def __init__(self, pieces: Sequence[tuple[float, float, float]], *, endless: bool) -> None:
         self.pieces, self.endless = pieces, endless
 
     def locate(self, iteration: int) -> tuple[float, float, float]:
-        """From where, to where, and which share of that way at ``iteration``."""
+        """Return start and target of the piece that ``iteration`` is in, and the progress inside it, 0 to 1."""
         start = 0.0
         for number, (end, begin, target) in enumerate(self.pieces, 1):
             if iteration <= end or (self.endless and number == len(self.pieces)):

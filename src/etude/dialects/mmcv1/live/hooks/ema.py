@@ -1,4 +1,4 @@
-"""Exponential moving average of the parameters, kept as buffers of the model and swapped in between epochs."""
+"""EMAHook of mmcv: keeps moving averages of the parameters as buffers of the model, and swaps them in after epochs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 @HOOKS.register_module()
 class EMAHook(Hook):
-    """``average = (1 - m) average + m parameter`` every ``interval`` iterations; ``m`` grows during ``warm_up``.
+    """Computes ``average = (1 - m) average + m parameter`` every ``interval`` iterations; ``m`` grows in ``warm_up``.
 
-    After a training epoch the averages are in the parameters (evaluation and later hooks see them) and the raw values
-    in the buffers; before the next one they change places again. What a checkpoint calls the model therefore depends
+    After a training epoch the parameters hold the averages (evaluation and later hooks see them) and the buffers hold
+    the raw values; before the next epoch they are swapped back. So the weights in a checkpoint depend
     on whether this hook acts before the checkpoint hook (``priority='ABOVE_NORMAL'``: averages) or after it (raw).
     """
 
-    #: Whether the averages are swapped in belongs to the weights of a checkpoint, not to the end of its stage.
+    #: The state of this hook belongs to the weights of a checkpoint, not to the end of its stage: it says whether the
+    #: averages are swapped in.
     goes_with_weights = True
 
     def __init__(
@@ -57,7 +58,7 @@ class EMAHook(Hook):
         self._restore(runner.restored)
 
     def averaged(self, model: nn.Module) -> dict[str, Any]:
-        """Return what is averaged, by name."""
+        """Return the tensors to average by name."""
         return dict(model.named_parameters(recurse=True))
 
     def after_train_iter(self, runner: BaseRunner) -> None:
@@ -85,13 +86,13 @@ class EMAHook(Hook):
         self._skip_swap = not state["swapped"]
 
     def catch_up(self, stage: str) -> None:
-        """Swap the averages in: the weights were saved before this hook acted at ``stage``, but it did act."""
+        """Swap the averages in after a resume: the weights were saved before this hook acted at ``stage``."""
         if stage == "after_train_epoch":
             self._swap_ema_parameters()
             self._skip_swap, self._swapped = False, True
 
     def _restore(self, restored: Restored | None) -> None:
-        """Take the averages of the checkpoint that was resumed: the buffers were made after it was loaded."""
+        """Copy the averages of the resumed checkpoint into the buffers, which did not exist when it was loaded."""
         for buffer in self.param_ema_buffer.values():
             if restored is not None and buffer in restored.averages:
                 self.model_buffers[buffer].copy_(restored.averages[buffer])

@@ -1,4 +1,4 @@
-"""Evaluation during training: when, with what, and the best checkpoint by one of its results."""
+"""EvalHook of mmcv: evaluates during training and saves the best checkpoint."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from etude.errors import SaveError, suggest
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
-#: What ``evaluation`` may say that is the hook's own matter.
+#: Keys of ``evaluation`` that are arguments of the hook. All others go to ``dataset.evaluate``.
 HOOK_ARGUMENTS = ("start", "interval", "by_epoch", "save_best", "rule", "greater_keys", "less_keys", "out_dir")
 
 
 class EvalHook(Hook):
-    """``dataset.evaluate(results)`` every ``interval`` epochs or iterations, from ``start`` on.
+    """Calls ``dataset.evaluate(results)`` every ``interval`` epochs or iterations, from ``start`` on.
 
-    With ``start`` at or behind the current position an evaluation may come before training. ``save_best`` keeps one
-    file ``best_<key>_<when>.pth``; ``'auto'`` takes the first key of the first result. The model is put back into
+    If ``start`` is not after the current position, an evaluation comes before training. ``save_best`` keeps one
+    file ``best_<key>_<when>.pth``; ``'auto'`` takes the first key of the first results. The model is put back into
     training mode after each evaluation.
     """
 
@@ -45,7 +45,7 @@ class EvalHook(Hook):
     init_value_map: ClassVar[dict[str, float]] = {"greater": -inf, "less": inf}
     _default_greater_keys: ClassVar[list[str]] = list(GREATER_KEYS)
     _default_less_keys: ClassVar[list[str]] = list(LESS_KEYS)
-    #: What runs the model over the data where no ``test_fn`` is given.
+    #: The default of ``test_fn``, which runs the model over the data.
     usual_test: ClassVar[Callable[..., Any]] = staticmethod(single_gpu_test)
 
     def __init__(
@@ -69,7 +69,7 @@ class EvalHook(Hook):
         self.dataloader, self.start, self.interval, self.by_epoch = dataloader, start, interval, by_epoch
         self.save_best, self.rule, self.key_indicator = save_best, rule, save_best
         self.eval_kwargs, self.initial_flag = eval_kwargs, True
-        self._goes_on = False
+        self._resumed = False
         self.out_dir, self.file_client_args = out_dir, file_client_args
         self.test_fn: Callable[..., Any] = self.usual_test if test_fn is None else test_fn
         self.greater_keys = _keys(greater_keys, self._default_greater_keys)
@@ -79,7 +79,7 @@ class EvalHook(Hook):
             self._init_rule(rule, save_best)
 
     def _init_rule(self, rule: str | None, key_indicator: str) -> None:
-        """Settle whether more or less is better, from ``rule`` or the key's name."""
+        """Set whether greater or less is better, from ``rule`` or the name of the key."""
         if rule not in self.rule_map and rule is not None:
             raise KeyError(f"rule must be greater, less or None, got {rule!r}")
         if rule is None and key_indicator != "auto":
@@ -89,7 +89,7 @@ class EvalHook(Hook):
             self.compare_func = self.rule_map[rule]
 
     def require_rule(self, runner: BaseRunner, key: str) -> None:
-        """Raise if neither ``rule`` nor the result's name says whether more or less is better."""
+        """Raise an error if neither ``rule`` nor the name of the result says whether greater or less is better."""
         try:
             self._inferred_rule(key) if self.rule is None else None
         except ValueError as error:
@@ -107,9 +107,9 @@ class EvalHook(Hook):
         self.out_dir = target_folder(self.out_dir, runner) if self.out_dir or runner.work_dir else None
         if elsewhere:
             runner.logger.info(f"The best checkpoint will be saved to {self.out_dir} by HardDiskBackend")
-        self._goes_on = getattr(runner, "restored", None) is not None
+        self._resumed = getattr(runner, "restored", None) is not None
         dataset: Any = getattr(self.dataloader, "dataset", None)
-        if self._asks_the_data_set() and not callable(getattr(dataset, "evaluate", None)):
+        if self._is_default_evaluate() and not callable(getattr(dataset, "evaluate", None)):
             raise ConfigAttributeError(
                 f"{type(dataset).__name__} has no method evaluate(results, …), which an evaluation needs",
                 hint="--no-validate trains without",
@@ -122,14 +122,14 @@ class EvalHook(Hook):
             runner.meta = {}
         self.best_ckpt_path = runner.meta.setdefault("hook_msgs", {}).get("best_ckpt")
 
-    def _asks_the_data_set(self) -> bool:
-        """Return whether ``evaluate`` is ours: a subclass or a test may put its own in place, also on the object."""
+    def _is_default_evaluate(self) -> bool:
+        """Return whether ``evaluate`` is this class's: a subclass, or an attribute of the object, may replace it."""
         return getattr(self.evaluate, "__func__", None) is EvalHook.evaluate
 
     def _check_arguments(self, runner: BaseRunner, dataset: Any) -> None:
-        """Report a misspelt argument of ``dataset.evaluate`` before training, not after the first epoch."""
+        """Raise an error for an unknown argument of ``dataset.evaluate`` before training, not after the first epoch."""
         taken = _arguments(getattr(dataset, "evaluate", None))
-        if taken is None or not self._asks_the_data_set():
+        if taken is None or not self._is_default_evaluate():
             return
         for name in self.eval_kwargs:
             if name not in taken:
@@ -142,7 +142,7 @@ class EvalHook(Hook):
         if self.by_epoch or not self.initial_flag:
             return
         if self.start is not None and runner.iter >= self.start:
-            with self._without_traces():
+            with self._without_side_effects():
                 self.after_train_iter(runner)
         self.initial_flag = False
 
@@ -150,15 +150,17 @@ class EvalHook(Hook):
         if not (self.by_epoch and self.initial_flag):
             return
         if self.start is not None and runner.epoch >= self.start:
-            with self._without_traces():
+            with self._without_side_effects():
                 self.after_train_epoch(runner)
         self.initial_flag = False
 
     @contextmanager
-    def _without_traces(self) -> Iterator[None]:
-        """Hide the extra evaluation of a resumed run, which mmcv makes before it trains. That evaluation takes
-        no random numbers from the training, and is no candidate for the best."""
-        if not self._goes_on:
+    def _without_side_effects(self) -> Iterator[None]:
+        """Undo side effects of the extra evaluation that mmcv makes when a run is resumed.
+
+        It must not draw random numbers from training's generators, nor save a best checkpoint.
+        """
+        if not self._resumed:
             yield
             return
         generators, wanted, self.save_best = Snapshot.take(), self.save_best, None
@@ -184,7 +186,7 @@ class EvalHook(Hook):
     def _evaluate_and_go_on(self, runner: BaseRunner) -> None:
         """Evaluate, and put the model back into the mode it was in: training may follow.
 
-        When it fails, what was trained until now is saved, so that a run can resume once the mistake is mended.
+        If it fails, a checkpoint is saved, so that the run can resume once the mistake is fixed.
         """
         training, generators = runner.model.training, Snapshot.take()
         try:
@@ -213,7 +215,7 @@ class EvalHook(Hook):
         return now >= self.start and (now - self.start) % self.interval == 0
 
     def _save_ckpt(self, runner: BaseRunner, key_score: float) -> None:
-        """Keep this model if its score beats the best one; a tie or a NaN does not."""
+        """Save this model if its score is better than the best one. A tie or a NaN is not better."""
         assert self.rule is not None and self.out_dir is not None
         kind, now = ("epoch", runner.epoch + 1) if self.by_epoch else ("iter", runner.iter + 1)
         messages = runner.known_meta.setdefault("hook_msgs", {})
@@ -240,7 +242,7 @@ class EvalHook(Hook):
         runner.logger.info(f"Best {self.key_indicator} is {key_score:0.4f} at {now} {kind}.")
 
     def evaluate(self, runner: BaseRunner, results: Any) -> Any:
-        """Put the results into the log; the score that ``save_best`` looks at, or None."""
+        """Log the results, and return the score that ``save_best`` names, or None."""
         dataset: Any = self.dataloader.dataset
         found = dataset.evaluate(results, logger=runner.logger, **self.eval_kwargs)
         for name, value in found.items():
@@ -257,19 +259,19 @@ class EvalHook(Hook):
         if self.key_indicator not in found:
             raise ConfigKeyError(
                 f"save_best={self.key_indicator!r} is not among the results: {', '.join(map(str, found))}",
-                at=place_of(runner, "save_best"), hint=_meant(str(self.key_indicator), [str(name) for name in found]),
+                at=place_of(runner, "save_best"), hint=_hint(str(self.key_indicator), [str(name) for name in found]),
             )  # fmt: skip
         return found[self.key_indicator]
 
 
-def _meant(name: str, found: list[str]) -> str:
-    """``accuracy`` is the first of the results that begin so: ``accuracy_top-1``."""
+def _hint(name: str, found: list[str]) -> str:
+    """Return a hint: the first result that begins with ``name`` (``accuracy_top-1`` for ``accuracy``) or is similar."""
     longer = next((result for result in found if result.startswith(name)), None)
     return f"did you mean {longer!r}?" if longer else suggest(name, found)
 
 
 class DistEvalHook(EvalHook):
-    """Evaluation over all ranks; results are gathered, judged and saved on the first."""
+    """Evaluates on all ranks. Rank 0 gathers the results, logs them and saves the best checkpoint."""
 
     usual_test: ClassVar[Callable[..., Any]] = staticmethod(multi_gpu_test)
 
@@ -312,7 +314,7 @@ class DistEvalHook(EvalHook):
             self._save_own_parts(runner, self.best_ckpt_path if self.best_ckpt_path != before else None)
 
     def _save_own_parts(self, runner: BaseRunner, saved: str | None) -> None:
-        """Tell the other ranks whether this was the best, so that they save beside the file what only they know."""
+        """Broadcast whether a best checkpoint was saved, so that the other ranks save their own state beside it."""
         if not (dist.is_available() and dist.is_initialized()):
             return
         shared = [saved]
@@ -336,7 +338,7 @@ def _check_when(start: Any, interval: Any, by_epoch: Any, save_best: Any) -> Non
 
 
 def _arguments(evaluate: Any) -> list[str] | None:
-    """Return the names of the arguments beside the results, or None if any are taken."""
+    """Return the names of the arguments after the results, or None if there are ``**kwargs``."""
     try:
         parameters = list(inspect.signature(evaluate).parameters.values())
     except (TypeError, ValueError):
@@ -347,7 +349,7 @@ def _arguments(evaluate: Any) -> list[str] | None:
 
 
 def place_of(runner: BaseRunner, key: str) -> str:
-    """Return where a config says ``key`` of its evaluation; empty in a run of a script."""
+    """Return the place of ``key`` of ``evaluation`` in the config; empty if a script started the run."""
     plan = runner.engine.plan
     hooks = [hook.spec for hook in plan.hooks if hook.spec.name == "EvalHook"] if plan is not None else []
     return str(hooks[0].place(key)) if hooks else ""

@@ -1,4 +1,4 @@
-"""The base class of hooks: stages of a run, each a method that receives the runner."""
+"""mmcv's ``Hook``, the base class of all its hooks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ GENERIC = {
 
 
 class Hook:
-    """Something that happens at stages of a run; override the stages (or generic methods) you need.
+    """Acts at stages of a run, each a method that gets the runner. Override the stages or generic methods you need.
 
     ``before_epoch`` serves training and validation unless the hook overrides ``before_train_epoch`` or
-    ``before_val_epoch``; likewise the others. ``runner.iter`` moves after ``after_train_iter``, ``runner.epoch``
+    ``before_val_epoch``; likewise the others. ``runner.iter`` increases after ``after_train_iter``, ``runner.epoch``
     after ``after_train_epoch``.
     """
 
@@ -84,16 +84,16 @@ class Hook:
         return runner.iter + 1 == runner._max_iters
 
     def get_triggered_stages(self) -> list[str]:
-        """Return the stages at which this hook's class does something, in the order of a run."""
+        """Return the stages that this hook's class overrides, in the order of a run."""
         return [stage for stage in self.stages if _overrides(type(self), stage)]
 
     def acts_at(self, stage: str) -> bool:
-        """Return whether a call at ``stage`` has any effect; methods patched into the instance count here."""
+        """Return whether a call at ``stage`` has any effect, counting methods that were set on the instance."""
         names = {stage, GENERIC.get(stage, stage)}
         return not names.isdisjoint(vars(self)) or _overrides(type(self), stage)
 
     def method_for(self, stage: str) -> Callable[[Any], Any]:
-        """Return the method for ``stage``: the stage's own, or the generic one behind it."""
+        """Return the method for ``stage``: the one of that name, or the generic one that it falls back to."""
         own = stage in vars(self) or getattr(type(self), stage) is not getattr(Hook, stage)
         method: Callable[[Any], Any] = getattr(self, stage if own else GENERIC.get(stage, stage))
         return method

@@ -1,7 +1,7 @@
 """Learning rate policies: ``lr_config = dict(policy='step', …)`` names the class ``StepLrUpdaterHook``.
 
-The regular value follows the policy, per epoch or per iteration; a warmup scales it per iteration in both cases and
-does not shift it. Every value is computed from the base rate, so what other code writes into a group is replaced.
+The regular value follows the policy, per epoch or per iteration. A warmup scales it per iteration in both cases and
+does not shift it. Every value is computed from the base rate, so a value that other code sets in a group is replaced.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Rates = list[Any] | dict[str, list[Any]]
 
 
 class LrUpdaterHook(Hook):
-    """Base of all policies; a subclass gives ``get_lr(runner, base_lr)`` and is reachable as ``policy='<Prefix>'``."""
+    """The base of all policies. Subclasses define ``get_lr(runner, base_lr)``; ``policy='<Prefix>'`` selects them."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class LrUpdaterHook(Hook):
         raise AttributeError(f"{type(self).__name__} must define get_lr(runner, base_lr)")
 
     def get_regular_lr(self, runner: BaseRunner) -> Rates:
-        """Return the rates of the policy at this moment, without warmup."""
+        """Return the current rates of the policy, without warmup."""
         if isinstance(runner.optimizer, dict):
             base: Any = self.base_lr
             return {name: [self.get_lr(runner, rate) for rate in base[name]] for name in runner.optimizer}
@@ -112,19 +112,19 @@ class LrUpdaterHook(Hook):
         if isinstance(runner.optimizer, dict):
             set_per_group(runner.optimizer, lr_groups, _write_lr)
             return
-        for group, rate in zip(runner.optimizer.param_groups, lr_groups):  # noqa: B905 (groups may be added later)
+        for group, rate in zip(runner.optimizer.param_groups, lr_groups):  # noqa: B905 (other code may add groups later)
             group["lr"] = rate
 
 
 def per_group(optimizer: Any, read: Any) -> Any:
-    """``read(group)`` of every parameter group: a list, or a dict of lists for several optimizers."""
+    """Return ``read(group)`` of every parameter group: a list, or a dict of lists for several optimizers."""
     if isinstance(optimizer, dict):
         return {name: [read(group) for group in one.param_groups] for name, one in optimizer.items()}
     return [read(group) for group in optimizer.param_groups]
 
 
 def set_per_group(optimizer: Any, values: Any, write: Any) -> None:
-    """``write(group, value)`` for every parameter group, values shaped as :func:`per_group` gives them."""
+    """Call ``write(group, value)`` for every parameter group; ``values`` have the form of :func:`per_group`."""
     if isinstance(optimizer, dict):
         for name, one in optimizer.items():
             set_per_group(one, values[name], write)
@@ -143,7 +143,7 @@ def _write_lr(group: dict[str, Any], value: Any) -> None:
 
 @HOOKS.register_module()
 class FixedLrUpdaterHook(LrUpdaterHook):
-    """The base rate all along."""
+    """Keeps the base rate."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -154,7 +154,7 @@ class FixedLrUpdaterHook(LrUpdaterHook):
 
 @HOOKS.register_module()
 class StepLrUpdaterHook(LrUpdaterHook):
-    """Times ``gamma`` every ``step`` epochs or iterations, or at each milestone of a list; not below ``min_lr``."""
+    """Multiplies by ``gamma`` every ``step`` epochs or iterations, or at each milestone, down to ``min_lr``."""
 
     def __init__(self, step: int | list[int], gamma: float = 0.1, min_lr: float | None = None, **kwargs: Any) -> None:
         check_step(step)
@@ -168,7 +168,7 @@ class StepLrUpdaterHook(LrUpdaterHook):
 
 @HOOKS.register_module()
 class ExpLrUpdaterHook(LrUpdaterHook):
-    """Times ``gamma`` at every epoch or iteration."""
+    """Multiplies by ``gamma`` at every epoch or iteration."""
 
     def __init__(self, gamma: float, **kwargs: Any) -> None:
         self.gamma = gamma
@@ -180,7 +180,7 @@ class ExpLrUpdaterHook(LrUpdaterHook):
 
 @HOOKS.register_module()
 class PolyLrUpdaterHook(LrUpdaterHook):
-    """Down to ``min_lr`` along ``(1 - progress) ** power``."""
+    """Falls to ``min_lr`` along ``(1 - progress) ** power``."""
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
         self.power, self.min_lr = power, min_lr
@@ -193,7 +193,7 @@ class PolyLrUpdaterHook(LrUpdaterHook):
 
 @HOOKS.register_module()
 class InvLrUpdaterHook(LrUpdaterHook):
-    """``(1 + gamma t) ** -power`` of the base rate."""
+    """Multiplies the base rate by ``(1 + gamma t) ** -power``."""
 
     def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
         self.gamma, self.power = gamma, power
@@ -205,7 +205,7 @@ class InvLrUpdaterHook(LrUpdaterHook):
 
 
 class _ToTarget(LrUpdaterHook):
-    """A curve from the base rate to ``min_lr`` or to ``min_lr_ratio`` times the base rate."""
+    """The base of curves that end at ``min_lr`` or at ``min_lr_ratio`` times the base rate."""
 
     def __init__(self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any) -> None:
         check_one_of(min_lr, min_lr_ratio, "lr")
@@ -221,7 +221,7 @@ class _ToTarget(LrUpdaterHook):
 
 @HOOKS.register_module()
 class CosineAnnealingLrUpdaterHook(_ToTarget):
-    """Half a cosine wave over the whole run."""
+    """Follows half a cosine wave over the whole run."""
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
         at, end = progress(self, runner)
@@ -230,7 +230,7 @@ class CosineAnnealingLrUpdaterHook(_ToTarget):
 
 @HOOKS.register_module()
 class FlatCosineAnnealingLrUpdaterHook(_ToTarget):
-    """The base rate for the share ``start_percent`` of the run, half a cosine wave for the rest."""
+    """Keeps the base rate for the share ``start_percent`` of the run, then follows half a cosine wave."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class FlatCosineAnnealingLrUpdaterHook(_ToTarget):
 
 @HOOKS.register_module()
 class CosineRestartLrUpdaterHook(_ToTarget):
-    """Several half cosine waves, each over its own period and with its own weight."""
+    """Follows several half cosine waves, each with its own period and weight."""
 
     def __init__(
         self,
@@ -282,7 +282,7 @@ class CosineRestartLrUpdaterHook(_ToTarget):
 
 @HOOKS.register_module()
 class LinearAnnealingLrUpdaterHook(_ToTarget):
-    """A straight line over the whole run."""
+    """Follows a straight line over the whole run."""
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
         at, end = progress(self, runner)
@@ -291,7 +291,7 @@ class LinearAnnealingLrUpdaterHook(_ToTarget):
 
 @HOOKS.register_module()
 class CyclicLrUpdaterHook(LrUpdaterHook):
-    """Up to ``target_ratio[0]`` and down to ``target_ratio[1]`` times the base rate, ``cyclic_times`` times."""
+    """Goes up to ``target_ratio[0]`` and down to ``target_ratio[1]`` times the base rate, ``cyclic_times`` times."""
 
     def __init__(
         self,
@@ -316,7 +316,7 @@ class CyclicLrUpdaterHook(LrUpdaterHook):
 
 @HOOKS.register_module()
 class OneCycleLrUpdaterHook(LrUpdaterHook):
-    """From ``max_lr / div_factor`` up to ``max_lr`` and far down again, once in ``total_steps`` iterations."""
+    """Goes from ``max_lr / div_factor`` up to ``max_lr`` and far down again, once in ``total_steps`` iterations."""
 
     def __init__(
         self,
@@ -373,13 +373,13 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
 
 
 def progress(hook: Any, runner: BaseRunner) -> tuple[int, int]:
-    """Return where the run is and where it ends, in the hook's unit."""
+    """Return the current and the last position of the run, in epochs or iterations as the hook counts."""
     at, end = (runner.epoch, runner.max_epochs) if hook.by_epoch else (runner.iter, runner.max_iters)
     return at, end if end is not None else known_end(end)
 
 
 def position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int:
-    """Return the number of the period that ``iteration`` lies in."""
+    """Return the index of the period that ``iteration`` is in."""
     for number, period in enumerate(cumulative_periods):
         if iteration < period:
             return number
@@ -395,7 +395,7 @@ def check_pct_start(pct_start: Any) -> None:
 
 
 def format_param(name: str, optim: Optimizer, param: Any) -> list[Any]:
-    """``param`` as one value per parameter group: from a number, a list, or a dict that has ``name``."""
+    """Return one value per parameter group, from a number, a list, or a dict that has ``name``."""
     if isinstance(param, numbers.Number):
         return [param] * len(optim.param_groups)
     if isinstance(param, dict):

@@ -1,7 +1,7 @@
 """Momentum policies: ``momentum_config = dict(policy='cyclic', …)`` names the class ``CyclicMomentumUpdaterHook``.
 
-They work on ``momentum`` or, where a group has none, on ``betas[0]``. A warmup divides by its factor: momentum is
-higher early.
+They change ``momentum`` or, in groups without it, ``betas[0]``. A warmup divides by its factor, so that momentum is
+higher in the beginning.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class MomentumUpdaterHook(Hook):
-    """Base of all momentum policies; a subclass gives ``get_momentum(runner, base_momentum)``."""
+    """The base of all momentum policies. Subclasses define ``get_momentum(runner, base_momentum)``."""
 
     def __init__(
         self, by_epoch: bool = True, warmup: str | None = None, warmup_iters: int = 0, warmup_ratio: float = 0.9
@@ -52,7 +52,7 @@ class MomentumUpdaterHook(Hook):
         raise AttributeError(f"{type(self).__name__} must define get_momentum(runner, base_momentum)")
 
     def get_regular_momentum(self, runner: BaseRunner) -> Any:
-        """Return the values of the policy at this moment, without warmup."""
+        """Return the current values of the policy, without warmup."""
         if isinstance(runner.optimizer, dict):
             base = self.base_momentum
             return {name: [self.get_momentum(runner, value) for value in base[name]] for name in runner.optimizer}
@@ -104,7 +104,7 @@ def _initial_momentum(group: dict[str, Any]) -> Any:
 
 @HOOKS.register_module()
 class StepMomentumUpdaterHook(MomentumUpdaterHook):
-    """Times ``gamma`` every ``step`` epochs or iterations, or at each milestone; not below ``min_momentum``."""
+    """Multiplies by ``gamma`` every ``step`` epochs or iterations, or at each milestone, down to ``min_momentum``."""
 
     def __init__(
         self, step: int | list[int], gamma: float = 0.5, min_momentum: float | None = None, **kwargs: Any
@@ -120,7 +120,7 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook):
 
 
 class _ToTarget(MomentumUpdaterHook):
-    """A curve over the whole run to ``min_momentum`` or to ``min_momentum_ratio`` times the base value."""
+    """The base of curves that end at ``min_momentum`` or at ``min_momentum_ratio`` times the base value."""
 
     curve: Callable[[float, float, float], float]
 
@@ -142,21 +142,21 @@ class _ToTarget(MomentumUpdaterHook):
 
 @HOOKS.register_module()
 class CosineAnnealingMomentumUpdaterHook(_ToTarget):
-    """Half a cosine wave."""
+    """Follows half a cosine wave over the whole run."""
 
     curve = staticmethod(annealing_cos)
 
 
 @HOOKS.register_module()
 class LinearAnnealingMomentumUpdaterHook(_ToTarget):
-    """A straight line."""
+    """Follows a straight line over the whole run."""
 
     curve = staticmethod(annealing_linear)
 
 
 @HOOKS.register_module()
 class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
-    """The counterpart of the cyclic learning rate: down to ``target_ratio[0]``, up to ``target_ratio[1]``."""
+    """Mirrors the cyclic learning rate: goes down to ``target_ratio[0]`` and up to ``target_ratio[1]``."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
 
 @HOOKS.register_module()
 class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
-    """From ``max_momentum`` down to ``base_momentum`` and up again, once in the run."""
+    """Goes from ``max_momentum`` down to ``base_momentum`` and up again, once in the run."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Hooks that turn ``outputs['loss']`` into new parameters: plain, accumulated, and in half precision."""
+"""Optimizer hooks of mmcv: backward, gradient clipping and step; with gradient accumulation and in half precision."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def loss_of(runner: BaseRunner) -> Any:
-    """Return the loss that the step returned."""
+    """Return the loss of the model's step. Raises an error if there is none."""
     try:
         return runner.outputs["loss"]
     except KeyError:
@@ -32,7 +32,7 @@ def loss_of(runner: BaseRunner) -> Any:
 
 @HOOKS.register_module()
 class OptimizerHook(Hook):
-    """``zero_grad``, ``backward``, clip, ``step``. Gradients stay readable for later hooks until the next iteration."""
+    """Calls ``zero_grad``, ``backward``, clips and steps. Later hooks can still read the gradients."""
 
     def __init__(self, grad_clip: dict[str, Any] | None = None, detect_anomalous_params: bool = False) -> None:
         self.grad_clip = grad_clip
@@ -41,7 +41,7 @@ class OptimizerHook(Hook):
         self._listed_at: tuple[int, int] | None = None
 
     def clip_grads(self, params: Iterable[Tensor]) -> Tensor | None:
-        """Clip what has a gradient; the norm before clipping, or None when there is nothing to clip."""
+        """Clip the gradients and return their norm before clipping, or None if there are none."""
         trained = [param for param in params if param.requires_grad]
         if all(param.grad is None for param in trained):
             return None
@@ -56,14 +56,14 @@ class OptimizerHook(Hook):
         runner.optimizer.step()
 
     def clip_and_log(self, runner: BaseRunner) -> None:
-        """Clip by ``grad_clip`` and put the norm into the log; it stays a tensor until a line is written."""
+        """Clip by ``grad_clip`` and log the norm, which stays a tensor until a line is written."""
         if self.grad_clip is not None:
             norm = self.clip_grads(self._parameters(runner))
             if norm is not None:
                 runner.log_buffer.update({"grad_norm": norm}, runner.outputs["num_samples"])
 
     def _parameters(self, runner: BaseRunner) -> list[Tensor]:
-        """Return the model's parameters, looked up once an epoch."""
+        """Return the model's parameters, listed once per epoch."""
         now = (id(runner.model), runner.epoch)
         if self._listed_at != now:
             self._listed, self._listed_at = list(runner.model.parameters()), now
@@ -81,9 +81,9 @@ class OptimizerHook(Hook):
 
 @HOOKS.register_module()
 class GradientCumulativeOptimizerHook(OptimizerHook):
-    """Gradients of ``cumulative_iters`` iterations make one update; the last group of a run may be smaller.
+    """Accumulates gradients of ``cumulative_iters`` iterations for one update. The last group of a run may be smaller.
 
-    Iterations count over the whole run, across epochs. Gradients that wait for their update travel in a checkpoint.
+    Iterations count over the whole run, across epochs. Checkpoints contain gradients that wait for their update.
     """
 
     goes_with_weights = True
@@ -122,11 +122,11 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
             self._waiting = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the gradients of a group that is not complete."""
+        """Return the gradients of an incomplete group."""
         return {"grads": {str(i): param.grad for i, param in enumerate(self._listed) if param.grad is not None}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Give the gradients back to the parameters before the next iteration adds its own."""
+        """Store gradients that the parameters get back before the next iteration adds to them."""
         self._waiting = dict(state["grads"])
 
     def _is_due(self, runner: BaseRunner) -> bool:
@@ -148,7 +148,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         self.initialized = True
 
     def _get_loss_factor(self, runner: BaseRunner) -> int:
-        """Return how many iterations share the update of this one."""
+        """Return the number of iterations in this iteration's group."""
         if runner.iter < self.divisible_iters:
             return self.cumulative_iters
         runner.logger.warning(
@@ -160,7 +160,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
 
 @HOOKS.register_module()
 class Fp16OptimizerHook(OptimizerHook):
-    """Scaled losses for half precision. The scaler is idle without CUDA; its state travels in ``meta['fp16']``."""
+    """Trains in half precision with scaled losses. Without CUDA the scaler is off. ``meta['fp16']`` holds its state."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class Fp16OptimizerHook(OptimizerHook):
 
 @HOOKS.register_module()
 class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16OptimizerHook):
-    """Accumulated gradients in half precision."""
+    """Accumulates gradients in half precision."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

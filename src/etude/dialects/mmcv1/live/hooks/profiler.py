@@ -1,4 +1,4 @@
-"""torch.profiler around the first epochs or iterations of a run."""
+"""ProfilerHook: runs ``torch.profiler`` on the first epochs or iterations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @HOOKS.register_module()
 class ProfilerHook(Hook):
-    """Profile the first ``profile_iters`` epochs (or iterations) and print or export what was found."""
+    """Profiles the first ``profile_iters`` epochs or iterations, and prints or exports the result."""
 
     def __init__(
         self,

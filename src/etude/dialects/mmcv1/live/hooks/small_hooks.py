@@ -1,4 +1,4 @@
-"""Hooks of a few lines: timer, sampler seed, buffers over ranks, CUDA cache, closures."""
+"""Small mmcv hooks: iteration timer, sampler seeds, synchronised buffers, CUDA cache, closures."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from etude.errors import OutOfScope
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
-#: What the timer reads; a test may replace it.
+#: The clock of the timer; a test may replace it.
 clock: Callable[[], float] = time.time
 
 
 @HOOKS.register_module()
 class IterTimerHook(Hook):
-    """``data_time`` until the batch was there, ``time`` for the whole iteration."""
+    """Logs ``data_time``, the wait for the batch, and ``time``, the whole iteration."""
 
     t: float = 0.0
 
@@ -40,7 +40,7 @@ class IterTimerHook(Hook):
 
 @HOOKS.register_module()
 class DistSamplerSeedHook(Hook):
-    """Tell the sampler (or the batch sampler's sampler) which epoch it is."""
+    """Calls ``set_epoch`` of the sampler, or of the batch sampler's sampler, before each epoch."""
 
     def before_epoch(self, runner: BaseRunner) -> None:
         loader: Any = runner.data_loader
@@ -52,7 +52,7 @@ class DistSamplerSeedHook(Hook):
 
 @HOOKS.register_module()
 class SyncBuffersHook(Hook):
-    """The mean over all ranks of every buffer, after each epoch."""
+    """Averages all buffers over ranks after each epoch."""
 
     def __init__(self, distributed: bool = True) -> None:
         self.distributed = distributed
@@ -64,7 +64,7 @@ class SyncBuffersHook(Hook):
 
 @HOOKS.register_module()
 class EmptyCacheHook(Hook):
-    """Give cached CUDA memory back at the chosen stages; nothing to do without CUDA."""
+    """Calls ``torch.cuda.empty_cache()`` at the chosen stages."""
 
     def __init__(self, before_epoch: bool = False, after_epoch: bool = True, after_iter: bool = False) -> None:
         self._before_epoch, self._after_epoch, self._after_iter = before_epoch, after_epoch, after_iter
@@ -84,7 +84,7 @@ class EmptyCacheHook(Hook):
 
 @HOOKS.register_module()
 class ClosureHook(Hook):
-    """``fn(runner)`` at the stage ``fn_name``."""
+    """Calls ``fn(runner)`` at the stage ``fn_name``."""
 
     def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:
         require(hasattr(self, fn_name), f"no stage is called {fn_name!r}")
@@ -94,7 +94,7 @@ class ClosureHook(Hook):
 
 @HOOKS.register_module()
 class RFSearchHook(Hook):
-    """The search of receptive fields of convolutions."""
+    """Not supported: the search of receptive fields of convolutions."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Hooks that write the log buffer: to the console and JSON lines, or to an experiment tracker."""
+"""Logger hooks of mmcv: they write the log buffer to the console, to JSON lines, or to an experiment tracker."""

@@ -1,4 +1,4 @@
-"""The base of loggers: when to write, and the step, mode and tag of a value."""
+"""The base classes of mmcv's logger hooks: when to write, and the step, mode and tag of a value."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class LoggerHook(Hook):
-    """Averages the buffer every ``interval`` iterations (of the epoch, when ``by_epoch``) and calls :meth:`log`.
+    """Averages the log buffer every ``interval`` iterations (of the epoch, if ``by_epoch``) and calls :meth:`log`.
 
-    All loggers share one buffer: what one of them has averaged, those after it write too, until the last one, which
-    carries ``reset_flag``, clears it.
+    All loggers share one buffer. When one of them has averaged it, those after it write too, until the last one, which
+    has ``reset_flag``, clears it.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class LoggerHook(Hook):
 
     @staticmethod
     def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
-        """Return whether ``val`` is one number; arrays and tensors of one element count if asked for."""
+        """Return whether ``val`` is one number; optionally arrays and tensors of one element count, too."""
         if isinstance(val, numbers.Number):
             return True
         if include_np and isinstance(val, np.ndarray) and val.ndim == 0:
@@ -45,7 +45,7 @@ class LoggerHook(Hook):
         return bool(include_torch and isinstance(val, torch.Tensor) and len(val) == 1) if _sized(val) else False
 
     def get_mode(self, runner: BaseRunner) -> str:
-        """``train`` or ``val``; results of an evaluation are reported by the missing ``time``."""
+        """Return ``train`` or ``val``. As in mmcv, results without a ``time`` are those of an evaluation."""
         if runner.mode == "train":
             return "train" if "time" in runner.log_buffer.output else "val"
         if runner.mode == "val":
@@ -53,7 +53,7 @@ class LoggerHook(Hook):
         raise ValueError(f"the runner's mode is train or val, got {runner.mode!r}")
 
     def get_epoch(self, runner: BaseRunner) -> int:
-        """Return the number of the running epoch, from 1; after a validation epoch the one it belongs to."""
+        """Return the current epoch, counted from 1; after a validation epoch the one that it belongs to."""
         if runner.mode == "train":
             return runner.epoch + 1
         if runner.mode == "val":
@@ -61,7 +61,7 @@ class LoggerHook(Hook):
         raise ValueError(f"the runner's mode is train or val, got {runner.mode!r}")
 
     def get_iter(self, runner: BaseRunner, inner_iter: bool = False) -> int:
-        """Return the number of the iteration, from 1; within the epoch when asked for and ``by_epoch``."""
+        """Return the iteration, counted from 1; within the epoch if ``inner_iter`` and ``by_epoch``."""
         return runner.inner_iter + 1 if self.by_epoch and inner_iter else runner.iter + 1
 
     def get_lr_tags(self, runner: BaseRunner) -> dict[str, float]:
@@ -78,7 +78,7 @@ class LoggerHook(Hook):
         add_mode: bool = True,
         tags_to_skip: tuple[str, ...] = ("time", "data_time"),
     ) -> dict[str, Any]:
-        """Return what a scalar back end gets: ``<mode>/<name>`` of the buffer, the learning rate and the momentum."""
+        """Return the values for a tracker: ``<mode>/<name>`` of the buffer, the learning rate and the momentum."""
         tags: dict[str, Any] = {}
         for name, value in runner.log_buffer.output.items():
             if name in tags_to_skip or (isinstance(value, str) and not allow_text):
@@ -119,7 +119,7 @@ class LoggerHook(Hook):
 
 
 class OutboxHook(LoggerHook):
-    """A logger that writes to a service from a thread of its own, so that a slow or lost one never stops a run."""
+    """A logger that writes to a service from a separate thread, so that a slow or lost service never stops a run."""
 
     @property
     def outbox(self) -> Outbox:
@@ -136,13 +136,13 @@ class TrackerHook(OutboxHook):
     service: Service
 
     def open(self, kind: type[Service], *, given: bool = False) -> None:
-        """Make ``service``, unless its package is missing; with ``given`` the user brings the tracker's object."""
+        """Make ``service``. Raises an error if its package is missing, unless the user has ``given`` an object."""
         if not given and not is_installed(kind.package):
             raise MissingPackage(kind.package, type(self).__name__, kind.extra or None)
         self.service = kind()
 
     def begin(self, *args: Any, **settings: Any) -> Any:
-        """Have the tracker opened, in its thread; a program that has imported its package waits for it."""
+        """Open the tracker in its thread. If the program has imported the tracker's package, wait until it is open."""
         return self.outbox.begin(self.service.package, self.service.begin, *args, **settings)
 
     def _flush(self) -> None:
@@ -169,7 +169,7 @@ class MissingPackage(MissingExtra, ImportError):
 
 
 def need(module: str, hook: str, *, package: str | None = None, extra: str | None = None) -> Any:
-    """Return the module that ``hook`` writes to, imported; a :class:`MissingPackage` when it is not there."""
+    """Import and return the module that ``hook`` writes to. Raises :class:`MissingPackage` if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

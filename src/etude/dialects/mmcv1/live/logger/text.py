@@ -1,4 +1,4 @@
-"""Log lines for people, and the same as JSON, one object per line."""
+"""TextLoggerHook: writes log lines, and the same values as JSON lines."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from etude.errors import printable
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
-#: What the text line shows in its own way, or not at all.
+#: Values that the text line shows in a special form, or not at all.
 _SHOWN_APART = frozenset(("mode", "Epoch", "iter", "lr", "time", "data_time", "memory", "epoch"))
 
 
 @HOOKS.register_module()
 class TextLoggerHook(LoggerHook):
-    """``Epoch [1][50/1000]  lr: …, eta: …`` to the logger, and a record to ``<work_dir>/<timestamp>.log.json``."""
+    """Logs ``Epoch [1][50/1000]  lr: …, eta: …``, and writes a record to ``<work_dir>/<timestamp>.log.json``."""
 
     _warned = False
 
@@ -84,7 +84,10 @@ class TextLoggerHook(LoggerHook):
         return record
 
     def _warn_of_loss(self, record: dict[str, Any], runner: BaseRunner) -> None:
-        """mmcv trains on with a loss that is not finite, while good files make room: say so once, and the way back."""
+        """Warn once that a loss is not finite, and name the checkpoint to return to.
+
+        mmcv continues to train, and newer checkpoints replace the good ones.
+        """
         name = lost_name(record)
         if name is None:
             return
@@ -141,7 +144,7 @@ class TextLoggerHook(LoggerHook):
         if "time" in log_dict:
             head += f"eta: {self._eta(log_dict['time'], runner)}, "
             head += f"time: {log_dict['time']:.3f}, "
-            if "data_time" in log_dict:  # not after an evaluation within the iteration, which empties the buffer
+            if "data_time" in log_dict:  # missing after an evaluation in this iteration, which clears the buffer
                 head += f"data_time: {log_dict['data_time']:.3f}, "
             if "memory" in log_dict:
                 head += f"memory: {log_dict['memory']}, "
@@ -149,7 +152,7 @@ class TextLoggerHook(LoggerHook):
 
     def _eta(self, seconds: float, runner: BaseRunner) -> str:
         self.time_sec_tot += seconds * self.interval
-        average = self.time_sec_tot / max(1, runner.iter - self.start_iter + 1)  # 0 where a step is finished
+        average = self.time_sec_tot / max(1, runner.iter - self.start_iter + 1)  # 0 if a resume finishes a stage
         assert runner.max_iters is not None
         return str(datetime.timedelta(seconds=int(average * (runner.max_iters - runner.iter - 1))))
 
@@ -178,7 +181,7 @@ def _on_one_line(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Convert what JSON cannot write by itself."""
+    """Convert a value that JSON cannot write."""
     if isinstance(value, set | range | Iterable) and not isinstance(value, np.ndarray | torch.Tensor):
         return list(value)
     if isinstance(value, np.ndarray):

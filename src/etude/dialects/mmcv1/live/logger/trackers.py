@@ -1,4 +1,4 @@
-"""Loggers that write to an experiment tracker: mmcv's names and settings for :mod:`etude.events.trackers`."""
+"""mmcv's logger hooks for experiment trackers (TensorBoard, W&B, MLflow …), over :mod:`etude.events.trackers`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @HOOKS.register_module()
 class TensorboardLoggerHook(TrackerHook):
-    """Scalars (and texts) to TensorBoard, into ``log_dir`` or ``work_dir/tf_logs``."""
+    """Writes scalars and texts to TensorBoard, in ``log_dir`` or ``work_dir/tf_logs``."""
 
     service: EventFiles
 
@@ -65,7 +65,7 @@ class TensorboardLoggerHook(TrackerHook):
 
 @HOOKS.register_module()
 class WandbLoggerHook(TrackerHook):
-    """To Weights & Biases; at the end the files of the run with ``out_suffix`` become an artifact."""
+    """Writes to Weights & Biases. At the end, files of the run with ``out_suffix`` become an artifact."""
 
     service: WandbRun
 
@@ -122,7 +122,7 @@ class WandbLoggerHook(TrackerHook):
 
 @HOOKS.register_module()
 class MlflowLoggerHook(TrackerHook):
-    """To MLflow; the model itself at the end when ``log_model``."""
+    """Writes to MLflow; with ``log_model`` also the model, at the end."""
 
     service: MlflowRun
 
@@ -183,7 +183,7 @@ def active_run() -> str:
 
 @HOOKS.register_module()
 class NeptuneLoggerHook(TrackerHook):
-    """To Neptune 1."""
+    """Writes to Neptune 1."""
 
     service: NeptuneRun
 
@@ -201,7 +201,7 @@ class NeptuneLoggerHook(TrackerHook):
         self.init_kwargs, self.with_step = init_kwargs, with_step
 
     @master_only
-    def before_run(self, runner: BaseRunner) -> None:  # mmcv's does not settle who clears the buffer either
+    def before_run(self, runner: BaseRunner) -> None:  # as in mmcv, without super(): this hook has reset_flag
         self.begin(**(self.init_kwargs or {}))
 
     @property
@@ -218,7 +218,7 @@ class NeptuneLoggerHook(TrackerHook):
 
 @HOOKS.register_module()
 class ClearMLLoggerHook(TrackerHook):
-    """To ClearML."""
+    """Writes to ClearML."""
 
     service: ClearMLTask
 
@@ -253,7 +253,7 @@ class ClearMLLoggerHook(TrackerHook):
 
 @HOOKS.register_module()
 class DvcliveLoggerHook(TrackerHook):
-    """To DVCLive; with ``by_epoch`` one step per epoch, when results wait in the buffer."""
+    """Writes to DVCLive; with ``by_epoch`` one step per epoch, if results are in the buffer."""
 
     service: DvcLiveRun
 
@@ -285,7 +285,7 @@ class DvcliveLoggerHook(TrackerHook):
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
-        self.outbox.close()  # mmcv's leaves the object open for its user
+        self.outbox.close()  # as in mmcv, the user closes the object
 
     @master_only
     def after_train_iter(self, runner: BaseRunner) -> None:
@@ -305,7 +305,7 @@ class DvcliveLoggerHook(TrackerHook):
 
 @HOOKS.register_module()
 class SegmindLoggerHook(OutboxHook):
-    """To Segmind."""
+    """Writes to Segmind."""
 
     def __init__(
         self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
@@ -327,7 +327,7 @@ class SegmindLoggerHook(OutboxHook):
 
 @HOOKS.register_module()
 class PaviLoggerHook(OutboxHook):
-    """To Pavi, tags without the mode; the last checkpoint at the end when asked for."""
+    """Writes to Pavi, with tags without the mode; with ``add_last_ckpt`` also the last checkpoint, at the end."""
 
     def __init__(
         self,
@@ -351,7 +351,7 @@ class PaviLoggerHook(OutboxHook):
         self.pavi = need("pavi", "PaviLoggerHook")
 
     def get_step(self, runner: BaseRunner) -> int:
-        """Epochs for results of an evaluation, iterations otherwise."""
+        """Return the epoch for results of an evaluation, else the iteration."""
         if self.get_mode(runner) == "val" and self.by_epoch:
             return self.get_epoch(runner)
         return self.get_iter(runner)

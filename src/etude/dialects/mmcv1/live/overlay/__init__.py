@@ -1,1 +1,1 @@
-"""Serves the layers of the mmcv on disk: registries, the engine's names, ops."""
+"""Lets layers and ops of an installed mmcv run on Étude: registries, restored names, replaced ops."""

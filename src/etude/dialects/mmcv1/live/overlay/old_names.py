@@ -1,4 +1,4 @@
-"""Names and habits of older numpy and torch that mmcv and its projects count on, and that later releases dropped."""
+"""Restores names and behaviour of older numpy and torch that mmcv and its projects need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils.data import Sampler
 
 
 def restore(module: ModuleType) -> None:
-    """Put the names back. ``mmcv.ops`` is the ``module`` that every project in need of them imports."""
+    """Restore the names. ``module`` is ``mmcv.ops``, which every project that needs them imports."""
     for kind in (int, float, bool, object):
         vars(np).setdefault(kind.__name__, kind)
     if "__init__" not in vars(Sampler):
@@ -19,7 +19,7 @@ def restore(module: ModuleType) -> None:
 
 
 def restore_for_images(module: ModuleType) -> None:
-    """Let ``mmcv.image.photometric`` shift hues by negative amounts, and put back what metrics of MMPretrain call."""
+    """Let ``mmcv.image.photometric`` shift hues by negative amounts, and restore ``np.in1d`` for MMPretrain."""
     vars(np).setdefault("in1d", _in1d)
     shift = vars(module)["adjust_hue"]
 
@@ -31,7 +31,7 @@ def restore_for_images(module: ModuleType) -> None:
 
 
 class Hue(float):
-    """A share of the colour circle. mmcv takes ``np.uint8(hue * 255)``: numpy 1 wrapped negatives, numpy 2 raises."""
+    """A hue factor that wraps. mmcv computes ``np.uint8(hue * 255)``: numpy 1 wrapped negatives, numpy 2 raises."""
 
     def __mul__(self, other: float) -> int:
         return int(float(self) * other) % 256
@@ -42,7 +42,7 @@ def _in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False)
 
 
 def _init_with_dataset(self: Any, *args: Any, **kwargs: Any) -> None:
-    """Take the dataset, as ``Sampler`` did, unless another base of the class has a use for the arguments."""
+    """Accept the dataset, as ``Sampler`` did, and pass it on if another base class takes arguments."""
     following = super(Sampler, self).__init__
     if getattr(following, "__qualname__", "") == "object.__init__":
         following()

@@ -1,7 +1,7 @@
-"""Ops of ``mmcv.ops`` without mmcv's compiled part: torchvision's where it is installed, else plain torch.
+"""Ops of ``mmcv.ops`` without compiled code: torchvision's if it is installed, else plain torch.
 
-mmcv-lite has ``mmcv/ops/*.py`` without the compiled functions that they call. An op that is nowhere to be had raises
-when it is called, so that everything can be imported.
+mmcv-lite has ``mmcv/ops/*.py`` without the compiled functions that they call. An op that is not available raises
+only when it is called, so that everything can be imported.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from etude.errors import UserError
 
 
 class MissingOp(UserError, NotImplementedError):
-    """A compiled op that was called and is nowhere to be had."""
+    """A compiled op was called that is not available."""
 
 
 class CompiledOps:
-    """``mmcv._ext``, as far as there is one: its functions by name."""
+    """Stands for ``mmcv._ext``: its functions by name, each in plain torch or one that raises."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):
@@ -33,7 +33,7 @@ class CompiledOps:
 
 
 def load_ext(name: str, funcs: Sequence[str]) -> Any:
-    """Return mmcv's compiled functions, or what stands for them."""
+    """Return mmcv's compiled functions, or their replacement."""
     try:
         return importlib.import_module(f"mmcv.{name}")
     except ImportError:
@@ -66,13 +66,13 @@ def _torchvision() -> Any:
 
 
 def normalize(tensor: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return pictures of mean 0 and deviation 1 in each channel, as torchvision's function of this name does."""
+    """Normalise images per channel, as torchvision's function of this name does."""
     at, by = (tensor.new_tensor(values).view(-1, 1, 1) for values in (mean, std))
     return (tensor - at) / by
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int = 0) -> Tensor:
-    """Return the indices of the boxes that are kept, best first. ``offset`` is added to widths and heights."""
+    """Return the indices of the kept boxes, best first. ``offset`` is added to widths and heights."""
     vision = _torchvision() if offset == 0 else None
     if vision is not None:
         kept: Tensor = vision.nms(boxes, scores, iou_threshold)
@@ -87,7 +87,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int = 0) ->
 
 
 def _overlaps(boxes: Tensor, offset: int) -> Tensor:
-    """Return the intersection over union of every box with every other."""
+    """Return the pairwise intersection over union of boxes."""
     size = boxes[:, 2:] - boxes[:, :2] + offset
     area = size[:, 0] * size[:, 1]
     low, high = torch.max(boxes[:, None, :2], boxes[None, :, :2]), torch.min(boxes[:, None, 2:], boxes[None, :, 2:])
@@ -108,7 +108,7 @@ def soft_nms(
 ) -> Tensor:
     """Fill ``dets`` with boxes and lowered scores, best first, and return their indices.
 
-    ``method`` 0 drops what overlaps, 1 lowers scores linearly, 2 by a Gaussian.
+    ``method`` 0 drops overlapping boxes, 1 lowers their scores linearly, 2 by a Gaussian.
     """
     overlaps, left = _overlaps(boxes, offset), scores.clone()
     rest, found = torch.arange(len(boxes)), list[int]()
@@ -129,13 +129,13 @@ def soft_nms(
 
 
 def replace_roi_align(module: ModuleType) -> None:
-    """Give ``mmcv.ops.roi_align`` a function that needs no compiled part."""
+    """Replace the function in ``mmcv.ops.roi_align`` by one without compiled code."""
     if isinstance(load_ext("_ext", ()), CompiledOps):
         vars(module)["roi_align"] = roi_align
 
 
 def replace_focal_loss(module: ModuleType) -> None:
-    """Give ``mmcv.ops.focal_loss`` functions that need no compiled part."""
+    """Replace the functions in ``mmcv.ops.focal_loss`` by ones without compiled code."""
     if isinstance(load_ext("_ext", ()), CompiledOps):
         vars(module)["sigmoid_focal_loss"] = sigmoid_focal_loss
         vars(module)["softmax_focal_loss"] = softmax_focal_loss
@@ -172,7 +172,7 @@ def roi_align(
 
 
 def _bin_weights(start: Tensor, size: Tensor, bins: int, cells: int, ratio: int) -> Tensor:
-    """Return (boxes, bins, cells): how much each cell of one axis counts for each bin.
+    """Return a tensor (boxes, bins, cells): the weight of each cell of one axis in each bin.
 
     The value of a bin is the mean of evenly spaced sample points, each interpolated between two cells. A factor per
     axis is enough, because the points form a grid.
@@ -208,7 +208,7 @@ def sigmoid_focal_loss(
     weight: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Return the focal loss of one sigmoid per class; a target equal to the number of classes is background."""
+    """Return the focal loss of one sigmoid per class. A target equal to the number of classes is background."""
     classes = input.shape[1]
     wanted = functional.one_hot(target.long(), classes + 1)[:, :classes].to(input)
     probability = input.sigmoid()
@@ -228,7 +228,7 @@ def softmax_focal_loss(
     weight: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Return the focal loss of a softmax over the classes; a negative target counts for nothing."""
+    """Return the focal loss of a softmax over the classes. Negative targets are ignored."""
     valid = target >= 0
     at = target.long().clamp(min=0)
     log = input.log_softmax(dim=1).gather(1, at[:, None]).squeeze(1)

@@ -1,4 +1,4 @@
-"""The twelve registries of layers of mmcv 1.x, behind the single ``MODELS`` that files of mmcv 2.x write to."""
+"""The twelve layer registries of mmcv 1.x, in place of the single ``MODELS`` that files of mmcv 2.x use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRANSFORMER_LAYER = Registry("transformerLayer", scope="mmcv")
 TRANSFORMER_LAYER_SEQUENCE = Registry("transformer-layers sequence", scope="mmcv")
 
 _TRANSFORMERS = (ATTENTION, FEEDFORWARD_NETWORK, TRANSFORMER_LAYER, TRANSFORMER_LAYER_SEQUENCE, POSITIONAL_ENCODING)
-#: File of mmcv 2.x → the registries of 1.x that ``MODELS`` means in it; ``PLUGIN_LAYERS`` in all others.
+#: File of mmcv 2.x → the registries of 1.x that ``MODELS`` stands for in it; ``PLUGIN_LAYERS`` in all others.
 _FAMILIES: dict[str, tuple[Registry, ...]] = {
     **dict.fromkeys(("activation", "hsigmoid", "hswish", "swish"), (ACTIVATION_LAYERS,)),
     **dict.fromkeys(("conv", "conv2d_adaptive_padding", "conv_ws"), (CONV_LAYERS,)),
@@ -42,7 +42,7 @@ _FAMILIES: dict[str, tuple[Registry, ...]] = {
 
 
 class LayerModels:
-    """MMEngine's ``MODELS`` as one file of mmcv 2.x knows it."""
+    """Stands for MMEngine's ``MODELS`` in one file of mmcv 2.x."""
 
     scope = "mmcv"
 
@@ -75,16 +75,16 @@ class LayerModels:
 
 
 def models_of(module: str) -> LayerModels:
-    """Return what ``MODELS`` means in ``module`` of mmcv 2.x."""
+    """Return the ``MODELS`` for ``module`` of mmcv 2.x."""
     return LayerModels(_FAMILIES.get(module.rpartition(".")[2], (PLUGIN_LAYERS,)))
 
 
-#: Where mmcv 1.x keeps what 2.x takes from MMEngine.
+#: Names that mmcv 1.x has itself and 2.x imports from MMEngine.
 _HOMES = tuple(names.MODULES[module] for module in ("mmcv.utils", "mmcv.runner", "mmcv.cnn", "mmcv"))
 
 
 class EngineView(ModuleType):
-    """``mmengine`` or a submodule of it, as ``importer`` sees it: names of mmcv 1.x first, then MMEngine's own."""
+    """Stands for ``mmengine`` or a submodule in ``importer``: names of mmcv 1.x first, then MMEngine's."""
 
     def __init__(self, name: str, importer: str) -> None:
         super().__init__(name)
@@ -102,7 +102,7 @@ class EngineView(ModuleType):
 
 
 def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """Return a model, or a list of them one after another."""
+    """Build a model, or a ``Sequential`` from a list of configs."""
     if isinstance(cfg, list):
         return Sequential(*[build_from_cfg(one, registry, default_args) for one in cfg])
     return build_from_cfg(cfg, registry, default_args)

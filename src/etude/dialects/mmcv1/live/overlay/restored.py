@@ -1,4 +1,4 @@
-"""Names and arguments of mmcv 1.x's layers that mmcv 2.x dropped, put back into 2.x's modules."""
+"""Restores names and arguments of mmcv 1.x's layers that mmcv 2.x dropped."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _TRANSFORMERS = (
 
 
 def add_registries(module: ModuleType) -> None:
-    """Put the registries into ``mmcv.cnn.bricks``."""
+    """Add the registries to ``mmcv.cnn.bricks``."""
     vars(module).update({name: getattr(registries, name) for name in REGISTRIES})
 
 
 def add_transformer_names(module: ModuleType) -> None:
-    """Put the registries and 1.x's ``FFN`` into ``mmcv.cnn.bricks.transformer``."""
+    """Add the registries and 1.x's ``FFN`` to ``mmcv.cnn.bricks.transformer``."""
     vars(module).update({name: getattr(registries, name) for name in _TRANSFORMERS})
     made = _ffn(module.__dict__["FFN"])
     made.__module__, made.__qualname__ = module.__name__, "FFN"
@@ -32,7 +32,7 @@ def add_transformer_names(module: ModuleType) -> None:
 
 def _ffn(base: Any) -> Any:
     class FFN(base):  # type: ignore[misc]
-        """1.x's: it passes over keywords that it does not know, and has its activation as an attribute."""
+        """The ``FFN`` of 1.x: it ignores unknown keywords, and has its activation as an attribute."""
 
         @deprecated_api_warning({"dropout": "ffn_drop", "add_residual": "add_identity"}, cls_name="FFN")
         def __init__(
@@ -51,7 +51,7 @@ def _ffn(base: Any) -> Any:
                 embed_dims, feedforward_channels, num_fcs, act_cfg, ffn_drop, dropout_layer, add_identity, init_cfg
             )
             self.act_cfg = act_cfg
-            if "gamma2" in self._modules:  # 2.1 and later scale the result, which 1.x does not
+            if "gamma2" in self._modules:  # mmcv 2.1 and later scale the result, 1.x does not
                 del self.gamma2
                 self.__dict__["gamma2"] = _unchanged
             self.activate = self.layers[0][1]

@@ -1,1 +1,1 @@
-"""What training configs of MMClassification 0.x and MMTracking 0.x need where these are not installed."""
+"""Stand-ins for MMClassification 0.x and MMTracking 0.x, for training without these projects."""

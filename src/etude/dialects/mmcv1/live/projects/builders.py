@@ -1,6 +1,6 @@
-"""Registries and builders of MMClassification and MMTracking, and the base class of data sets.
+"""Registries and builders of MMClassification and MMTracking, and the base class of datasets.
 
-Models, transforms, wrappers around data sets and metrics other than the accuracy come with the projects themselves.
+Models, transforms, dataset wrappers and metrics other than accuracy exist only in the projects themselves.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ OPTIMIZERS.register_module(name="Lamb", module=LAMB, force=True)
 
 
 def build_model(cfg: Any) -> Any:
-    """Build a classifier or a part of one; ``build_backbone`` and the others of mmcls are this."""
+    """Build a classifier or a part of one. ``build_backbone`` and similar functions of mmcls are the same."""
     return MODELS.build(cfg)
 
 
 def build_track_model(cfg: Any, train_cfg: Any = None, test_cfg: Any = None) -> Any:
-    """Build a tracker or a part of one; settings for training and tests belong into its config."""
+    """Build a tracker or a part of one. ``train_cfg`` and ``test_cfg`` should be in its config."""
     if train_cfg is None and test_cfg is None:
         return TRACK_MODELS.build(cfg)
     warnings.warn("train_cfg and test_cfg outside the model are deprecated", stacklevel=2)
@@ -55,14 +55,14 @@ def build_track_model(cfg: Any, train_cfg: Any = None, test_cfg: Any = None) -> 
 
 
 def build_dataset(cfg: Any, default_args: Mapping[str, Any] | None = None, registry: Registry = DATASETS) -> Any:
-    """Build one dataset, or join several from a list."""
+    """Build one dataset, or concatenate several from a list."""
     if isinstance(cfg, list | tuple):
         return ConcatDataset([build_dataset(one, default_args, registry) for one in cfg])
     return build_from_cfg(cfg, registry, default_args)
 
 
 def build_track_dataset(cfg: Any, default_args: Mapping[str, Any] | None = None) -> Any:
-    """:func:`build_dataset` of MMTracking."""
+    """Build a dataset of MMTracking, see :func:`build_dataset`."""
     return build_dataset(cfg, default_args, TRACK_DATASETS)
 
 
@@ -84,9 +84,9 @@ def build_dataloader(
     sampler_cfg: Any = None,
     **kwargs: Any,
 ) -> DataLoader[Any]:
-    """Return a loader of torch: ``samples_per_gpu`` samples a batch, times the devices when they share one process.
+    """Build a ``DataLoader``. A batch has ``samples_per_gpu`` samples, times the number of devices of this process.
 
-    Workers are seeded each epoch by what the main process draws then, also those that outlive one, so that a resumed
+    Workers, persistent ones too, are seeded each epoch by a number that the main process draws, so that a resumed
     run can repeat it.
     """
     rank, world_size = get_dist_info()
@@ -128,7 +128,7 @@ def build_track_dataloader(
     persistent_workers: bool = False,
     **kwargs: Any,
 ) -> DataLoader[Any]:
-    """:func:`build_dataloader` of MMTracking; ``imgs_per_gpu`` is the old name of ``samples_per_gpu``."""
+    """Build a ``DataLoader`` for MMTracking, see :func:`build_dataloader`."""
     if samples_per_epoch is not None:
         warnings.warn("samples_per_epoch is not served: an epoch is one pass over the data", stacklevel=2)
     return build_dataloader(
@@ -145,7 +145,7 @@ def build_track_dataloader(
 
 
 class Compose:
-    """Transforms one after another; each a config of ``PIPELINES`` or anything callable. None ends the sample."""
+    """Applies transforms in order, each a config of ``PIPELINES`` or a callable. A result of None ends it."""
 
     def __init__(self, transforms: Sequence[Any]) -> None:
         self.transforms: list[Callable[[Any], Any]] = []
@@ -164,12 +164,12 @@ class Compose:
         return data
 
 
-#: What only MMClassification itself measures.
+#: Metrics that only MMClassification itself has.
 _MMCLS_METRICS = ("precision", "recall", "f1_score", "support")
 
 
 class BaseDataset(Dataset[Any]):
-    """Samples described by ``data_infos`` (dicts with ``gt_label``), prepared by a pipeline, scored by accuracy."""
+    """The base class of datasets: ``data_infos`` (dicts with ``gt_label``), a pipeline, and accuracy as metric."""
 
     CLASSES: Sequence[str] | None = None
 
@@ -192,7 +192,7 @@ class BaseDataset(Dataset[Any]):
 
     @classmethod
     def get_classes(cls, classes: Any = None) -> Any:
-        """Return the names of the classes: the dataset's own, a sequence, or one per line of a file."""
+        """Return the class names: those of the dataset class, a sequence, or the lines of a file."""
         if classes is None:
             return cls.CLASSES
         if isinstance(classes, str):
@@ -227,7 +227,7 @@ class BaseDataset(Dataset[Any]):
         indices: Any = None,
         logger: Any = None,
     ) -> dict[str, Any]:
-        """``accuracy_top-1`` and the like from a list of scores per sample."""
+        """Return ``accuracy_top-1`` and so on, from a list of scores per sample."""
         options = {"topk": (1, 5), **(metric_options or {})}
         scores, labels = np.vstack(results), self.get_gt_labels()
         if indices is not None:
@@ -239,7 +239,7 @@ class BaseDataset(Dataset[Any]):
 
 
 def check_metrics(names: Iterable[str], at: Any = None) -> None:
-    """Refuse metrics that :meth:`BaseDataset.evaluate` does not have; MMClassification itself has some more."""
+    """Raise an error for metrics that :meth:`BaseDataset.evaluate` does not have."""
     for name in names:
         if name != "accuracy":
             hint = (
@@ -263,7 +263,7 @@ def _accuracies(scores: Any, labels: Any, topk: Any, thrs: Any) -> dict[str, flo
 
 
 def accuracy(pred: Any, target: Any, topk: int | tuple[int, ...] = 1, thrs: Any = 0.0) -> Any:
-    """Share of samples, in percent, whose label is among the best ``k`` and scores above the threshold."""
+    """Return the percentage of samples whose label is among the best ``k`` with a score above the threshold."""
     scores, labels = torch.as_tensor(pred), torch.as_tensor(target)
     ks = (topk,) if isinstance(topk, int) else tuple(topk)
     thresholds = thrs if isinstance(thrs, tuple) else (thrs,)

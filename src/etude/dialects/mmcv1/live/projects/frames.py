@@ -1,6 +1,6 @@
-"""MMTracking's evaluation, which runs a tracker over frames.
+"""MMTracking's evaluation hooks, which run a tracker over the frames of videos.
 
-There is a result per kind (``track_bboxes``, …) and frame, each kind in a list of its own.
+Results are lists by kind (``track_bboxes``, …), with an entry per frame.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
-#: Results by kind, or in one list where the model gives lists as detectors do.
+#: Results by kind, or one list if the model returns lists, as detectors do.
 Results = dict[str, list[Any]] | list[Any]
 
 
 @torch.no_grad()
 def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> Results:
-    """Return the results of every frame; the model is left in eval mode."""
+    """Return the results of every frame. The model stays in eval mode."""
     model.eval()
     by_kind: defaultdict[str, list[Any]] = defaultdict(list)
     listed: list[Any] = []
@@ -42,9 +42,9 @@ def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> Results:
 def multi_gpu_test(
     model: torch.nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
 ) -> Results | None:
-    """Test this rank's share. The first rank returns all results, the others None.
+    """Test this rank's share. Rank 0 returns all results, the others None.
 
-    Whole videos are dealt out to the ranks, so results by kind are put one rank after the other.
+    Each rank gets whole videos, so results by kind are concatenated in order of ranks.
     """
     part = single_gpu_test(model, data_loader)
     return _joined(part) if isinstance(part, dict) else testing.collect_results(part, len(data_loader.dataset))
@@ -66,7 +66,7 @@ def _joined(part: dict[str, list[Any]]) -> dict[str, list[Any]] | None:
 
 
 class _EveryScore(evaluation.EvalHook):
-    """A score of 0 counts here, as MMTracking has it."""
+    """Saves the best checkpoint for a score of 0, too, as MMTracking does; mmcv ignores it."""
 
     def _take(self, runner: BaseRunner, results: Any) -> None:
         runner.log_buffer.output["eval_iter_num"] = len(self.dataloader)
@@ -76,12 +76,12 @@ class _EveryScore(evaluation.EvalHook):
 
 
 class EvalHook(_EveryScore):
-    """MMTracking's evaluation in one process."""
+    """MMTracking's evaluation hook for one process."""
 
     usual_test = staticmethod(single_gpu_test)
 
 
 class DistEvalHook(_EveryScore, evaluation.DistEvalHook):
-    """MMTracking's evaluation over all ranks."""
+    """MMTracking's evaluation hook for several processes."""
 
     usual_test = staticmethod(multi_gpu_test)

@@ -1,4 +1,4 @@
-"""Builds and trains with Étude's own parts of MMClassification and MMTracking, where neither is installed."""
+"""Builds models and runners with Étude's stand-ins for MMClassification and MMTracking, if neither is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from etude.dialects.mmcv1.live.utils import environment
 
 @dataclass
 class StandIns(Scripts):
-    """How the parts of one project are built."""
+    """Builds the parts of a run for one project."""
 
     name: str
     title: str
@@ -45,7 +45,7 @@ class StandIns(Scripts):
         timestamp: str,
         meta: dict[str, Any],
     ) -> Wired:
-        """Make everything of a run but the resume and the run itself."""
+        """Build everything of a run, without resuming or running."""
         return self.wiring(cfg, distributed).wire(model, datasets, validate=validate, timestamp=timestamp, meta=meta)
 
 
@@ -70,7 +70,7 @@ TRACKING = StandIns(
 
 
 def project_for(cfg: Any, imported: Iterable[Any]) -> StandIns:
-    """MMTracking's when the config says so by a key or by what it imports, else MMClassification's."""
+    """Return MMTracking's stand-ins if keys, imports or the model point to it, else MMClassification's."""
     kind = cfg.get("model", {}).get("type")
     only_there = kind in builders.TRACK_MODELS.module_dict and kind not in builders.MODELS.module_dict
     return TRACKING if only_there or tracking.is_tracking(cfg, imported) else CLASSIFICATION

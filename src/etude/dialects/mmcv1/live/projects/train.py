@@ -1,7 +1,7 @@
-"""Training as ``train_model`` of MMClassification and of MMTracking wire it.
+"""``train_model`` of MMClassification and of MMTracking.
 
-Both make loaders, wrap the model, make a runner and register hooks, in this order; each does every one of these steps
-in a way of its own, which :class:`Classification` and :class:`Tracking` hold.
+Both make loaders, wrap the model, make a runner and register hooks, in this order. Each step differs between them;
+:class:`Classification` and :class:`Tracking` have the details.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def auto_select_device() -> str:
 def wrap_non_distributed_model(
     model: nn.Module, device: str = "cuda", dim: int = 0, *args: Any, **kwargs: Any
 ) -> nn.Module:
-    """On CUDA one device's wrapper; on the CPU the model as it is."""
+    """Return the model in a wrapper for one device on CUDA, without a wrapper on the CPU."""
     if device == "cuda":
         return MMDataParallel(model.cuda(), *args, dim=dim, **kwargs)
     return model.cpu() if device == "cpu" else model.to(device)
 
 
 def wrap_distributed_model(model: nn.Module, device: str = "cuda", **kwargs: Any) -> nn.Module:
-    """Return the wrapper that averages gradients over all ranks."""
+    """Return the model in a wrapper that averages gradients over all ranks."""
     settings: dict[str, Any] = {"broadcast_buffers": False, **kwargs}
     if device == "cuda":
         model, settings = model.cuda(), {"device_ids": [torch.cuda.current_device()], **settings}
@@ -76,7 +76,7 @@ def train_model(
     device: str | None = None,
     meta: dict[str, Any] | None = None,
 ) -> None:
-    """Train ``model`` on ``dataset`` (or one per entry of the workflow) as ``cfg`` says."""
+    """Train ``model`` on ``dataset`` (or on one per entry of the workflow) as ``cfg`` says."""
     _train(Classification(cfg, distributed, device), model, dataset, validate, timestamp, meta)
 
 
@@ -89,7 +89,7 @@ def train_track_model(
     timestamp: str | None = None,
     meta: dict[str, Any] | None = None,
 ) -> None:
-    """Train ``model`` for ``cfg.total_epochs`` on ``dataset`` (or one per entry of the workflow)."""
+    """Train ``model`` for ``cfg.total_epochs`` on ``dataset`` (or on one per entry of the workflow)."""
     _train(Tracking(cfg, distributed), model, dataset, validate, timestamp, meta)
 
 
@@ -100,14 +100,14 @@ def _train(wiring: Wiring, model: nn.Module, dataset: Any, validate: bool, times
 
 
 class Wiring:
-    """The steps of a project's training function, up to the run itself."""
+    """The steps of a project's training function before ``runner.run``."""
 
     def __init__(self, cfg: Any, distributed: bool = False, device: str | None = None) -> None:
         self.cfg, self.distributed = cfg, distributed
         self.device = device or cfg.get("device") or auto_select_device()
 
     def wire(self, model: nn.Module, dataset: Any, *, validate: bool, timestamp: Any, meta: Any) -> Wired:
-        """Everything of a run but the resume and the run itself."""
+        """Build everything of a run, without resuming or running."""
         datasets = list(dataset) if isinstance(dataset, list | tuple) else [dataset]
         loaders = [self.loader(one) for one in datasets]
         wrapped = self.wrapped(model)
@@ -132,7 +132,7 @@ class Wiring:
         raise NotImplementedError
 
     def runner(self, parts: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Make the runner; also what its ``run`` is to be called with beside loaders and workflow."""
+        """Return the runner, and the arguments of its ``run`` in addition to loaders and workflow."""
         raise NotImplementedError
 
     def register(self, runner: Any, *, validate: bool) -> None:
@@ -151,7 +151,7 @@ class Wiring:
 
 
 class Classification(Wiring):
-    """MMClassification's."""
+    """The steps of MMClassification."""
 
     def root_logger(self, *, log_level: Any) -> logging.Logger:
         return get_root_logger(log_level=log_level)
@@ -213,7 +213,7 @@ class Classification(Wiring):
 
 
 class Tracking(Wiring):
-    """MMTracking's."""
+    """The steps of MMTracking."""
 
     @property
     def _has_own_runner(self) -> bool:
@@ -236,7 +236,7 @@ class Tracking(Wiring):
         )
 
     def wrapped(self, model: nn.Module) -> nn.Module:
-        """Always wrapped: hooks of mmtracking look for ``runner.model.module``."""
+        """Return the model in a wrapper, even on the CPU: MMTracking's hooks use ``runner.model.module``."""
         if self.distributed:
             unused = self.cfg.get("find_unused_parameters", False)
             return wrap_distributed_model(model, auto_select_device(), find_unused_parameters=unused)
@@ -250,7 +250,7 @@ class Tracking(Wiring):
         return EpochBasedRunner(**parts), {"max_epochs": self._epochs()}
 
     def _epochs(self) -> Any:
-        """``total_epochs``; a config that has only ``runner`` means that."""
+        """Return ``total_epochs``, or ``runner.max_epochs`` if a config has only ``runner``."""
         length = (self.cfg.get("runner") or {}).get("max_epochs")
         if self.cfg.get("total_epochs") is None and not length:
             raise ConfigKeyError("the config has no `total_epochs`", hint="write total_epochs = 12")
@@ -293,10 +293,10 @@ class Tracking(Wiring):
 
 
 class EvalHook(evaluation.EvalHook):
-    """MMClassification's evaluation in one process."""
+    """MMClassification's evaluation hook for one process."""
 
     def _check_arguments(self, runner: BaseRunner, dataset: Any) -> None:
-        """Check the metrics before training if MMClassification's own ``evaluate`` computes them."""
+        """Check the metrics before training, if the dataset does not override ``evaluate``."""
         super()._check_arguments(runner, dataset)
         metric = self.eval_kwargs.get("metric", "accuracy")
         if getattr(type(dataset), "evaluate", None) is not BaseDataset.evaluate:
@@ -308,12 +308,12 @@ class EvalHook(evaluation.EvalHook):
 
 
 class DistEvalHook(EvalHook, evaluation.DistEvalHook):
-    """MMClassification's evaluation over all ranks."""
+    """MMClassification's evaluation hook for several processes."""
 
 
 @HOOKS.register_module()
 class DistOptimizerHook(OptimizerHook):
-    """What a distributed run uses by default: clips without logging the norm."""
+    """The default optimizer hook of distributed runs. As in MMClassification, it does not log the gradient norm."""
 
     def __init__(
         self, grad_clip: dict[str, Any] | None = None, coalesce: bool = True, bucket_size_mb: int = -1

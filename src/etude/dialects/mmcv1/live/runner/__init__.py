@@ -1,1 +1,1 @@
-"""The runners of mmcv 1.x."""
+"""The runners of mmcv 1.x: ``EpochBasedRunner`` and ``IterBasedRunner``."""

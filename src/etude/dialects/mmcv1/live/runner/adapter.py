@@ -1,4 +1,4 @@
-"""Hooks of mmcv as hooks of the engine."""
+"""Adapts mmcv hooks, so that Étude's training loop can call them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from etude.dialects.mmcv1.live.hooks.hook import Hook
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
-#: Stage of mmcv → point of the engine. All of ``after_train_iter`` is one point: the optimizer's hook is one of them.
+#: Stages of mmcv → callback points of Étude. All hooks of ``after_train_iter`` act at one point, as the optimizer hook,
+#: which makes the update, is one of them.
 POINT = {
     "before_run": "before_run",
     "before_train_epoch": "before_epoch",
@@ -31,7 +32,7 @@ _STAGE = {point: stage for stage, point in POINT.items()}
 
 
 class Adapted(EngineHook):
-    """One hook of mmcv: its stages at the engine's points, called with the runner."""
+    """Wraps one mmcv hook: Étude's points call its stages with the runner."""
 
     def __init__(self, hook: Hook, runner: BaseRunner) -> None:
         self.hook, self.runner = hook, runner
@@ -57,7 +58,7 @@ class Adapted(EngineHook):
 
 
 class Routed(EngineHook):
-    """For a runner class that overrides ``call_hook``: every stage goes through it."""
+    """Calls ``runner.call_hook`` at every stage, for runner classes that override it."""
 
     def __init__(self, runner: BaseRunner) -> None:
         self.runner = runner

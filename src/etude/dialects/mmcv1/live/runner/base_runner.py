@@ -1,6 +1,6 @@
-"""The runner that scripts and hooks of mmcv 1.x know, on top of Étude's engine.
+"""The base class of mmcv 1.x's runners, on top of Étude's training loop.
 
-The counters, the hooks' order and the steps belong to a :class:`~etude.core.run.Run`; this is its face in mmcv's words.
+A :class:`~etude.core.run.Run` holds the counters and calls the hooks. This class has mmcv's attributes and methods.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from etude.hooks.signals import saving_at_signals
 Flow = list[tuple[str, int]]
 
 
-#: States of torch's optimizers that have the shape of their parameter.
+#: Entries of an optimizer's state that have the shape of the parameter.
 _LIKE_PARAMETERS = ("momentum_buffer", "exp_avg", "exp_avg_sq", "square_avg")
 
 
 class BaseRunner(Resuming, Registration):
-    """What both runners share. ``iter`` and ``epoch`` count what is finished and move after the "after" hooks.
+    """The base of both runners. ``iter`` and ``epoch`` count finished ones and increase after the "after" hooks.
 
     Subclasses may override ``run``, ``train``, ``val``, ``run_iter``, ``call_hook``, ``save_checkpoint``; the names in
     a workflow are names of methods.
     """
 
-    #: Unit of the run's length in log lines, and of file names.
+    #: The unit of the run's length, in log lines and file names.
     unit = "epochs"
 
     def __init__(
@@ -78,7 +78,7 @@ class BaseRunner(Resuming, Registration):
             raise ConfigValueError("only one of max_epochs and max_iters can be set")
         self.model, self.batch_processor, self.optimizer = model, batch_processor, optimizer
         self.logger, self.meta = logger, meta
-        self.work_dir = _made_folder(work_dir)
+        self.work_dir = _make_folder(work_dir)
         self._model_name: str = type(unwrap(model)).__name__
         self._rank, self._world_size = get_dist_info()
         self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
@@ -106,7 +106,7 @@ class BaseRunner(Resuming, Registration):
         self._acting: list[EngineHook] = []
         hold_back(self)
 
-    # -- what hooks read -----------------------------------------------------------------------------------------
+    # -- counters and values that hooks read ---------------------------------------------------------------------
 
     @property
     def _epoch(self) -> int:
@@ -124,10 +124,10 @@ class BaseRunner(Resuming, Registration):
     def _iter(self, value: int) -> None:
         self.engine.step = value
 
-    # Hooks ask for these several times in every iteration: readers without a frame of Python's.
-    #: Training epochs that are finished.
+    # Hooks ask for these several times per iteration; ``attrgetter`` is faster than a method.
+    #: Finished training epochs.
     epoch: int = property(attrgetter("engine.epoch"))  # type: ignore[assignment]
-    #: Training iterations that are finished.
+    #: Finished training iterations.
     iter: int = property(attrgetter("engine.step"))  # type: ignore[assignment]
     #: Position in the epoch; the iter runner counts within an entry of the workflow.
     inner_iter: int = property(attrgetter("_inner_iter"))  # type: ignore[assignment]
@@ -139,7 +139,7 @@ class BaseRunner(Resuming, Registration):
 
     @property
     def known_meta(self) -> dict[str, Any]:
-        """``meta``, made when there is none."""
+        """Return ``meta``; an empty dict is made if there is none."""
         if self.meta is None:
             self.meta = {}
         return self.meta
@@ -168,7 +168,7 @@ class BaseRunner(Resuming, Registration):
         raise AttributeError(f"{type(self).__name__} must define val(data_loader)")
 
     def call_hook(self, fn_name: str) -> None:
-        """Call a stage of every hook, in their order."""
+        """Call one stage of every hook, in order of priority."""
         for hook in list(self._hooks):
             getattr(hook, fn_name)(self)
 
@@ -200,7 +200,7 @@ class BaseRunner(Resuming, Registration):
 
     @contextmanager
     def _driving(self, data_loaders: Any, workflow: Any, kwargs: dict[str, Any]) -> Iterator[Run]:
-        """Yield the engine's run with this runner's workflow as its loop."""
+        """Yield Étude's run with the workflow of this runner as its loop."""
         self._flow, self._loaders, self._kwargs = list(workflow), list(data_loaders), kwargs
         self._turns = [(entry, count) for entry, (_, most) in enumerate(self._flow) for count in range(most)]
         engine, before = self.engine, self.engine.loop
@@ -216,14 +216,14 @@ class BaseRunner(Resuming, Registration):
             engine.loop = before
 
     def _open_passes(self) -> list[Any]:
-        """Return the iterators over the loaders that may not have come to their end."""
+        """Return the iterators over the loaders that may not be exhausted."""
         return []
 
     def _loop(self, engine: Run) -> None:
         raise AttributeError(f"{type(self).__name__} must define the loop of its run")
 
     def _check_trains(self) -> None:
-        """Refuse a workflow that only validates: it would never end."""
+        """Raise an error for a workflow that only validates, because it would never end."""
         if all(mode == "val" or count < 1 for mode, count in self._flow):
             raise ConfigValueError(f"the workflow {self._flow} never trains", hint="add ('train', 1)")
 
@@ -235,7 +235,7 @@ class BaseRunner(Resuming, Registration):
         return getattr(self, mode)
 
     def _sync_hooks(self, *, force: bool = False) -> None:
-        """Hand the hooks to the engine's table, again when the list was changed."""
+        """Give the hooks to Étude's table; again if the list has changed."""
         if self._hooks == self._adapted and not force:
             return
         table, self._adapted = self.engine.hooks, list(self._hooks)
@@ -246,7 +246,7 @@ class BaseRunner(Resuming, Registration):
             table.add(acting)
 
     def _engine_hooks(self) -> list[EngineHook]:
-        """Return the hooks as the engine calls them: each by itself, or all through a ``call_hook`` of a subclass."""
+        """Return hooks for Étude's table: one per mmcv hook, or a single one if a subclass overrides ``call_hook``."""
         if type(self).call_hook is not BaseRunner.call_hook:
             return [Routed(self)]
         return [Adapted(hook, self) for hook in self._hooks]
@@ -265,7 +265,7 @@ class BaseRunner(Resuming, Registration):
         strict: bool = False,
         revise_keys: Sequence[tuple[str, str]] = ((r"^module.", ""),),
     ) -> dict[str, Any]:
-        """Weights only; what fits is loaded, the rest is reported."""
+        """Load only weights: those that fit. The others are logged."""
         found: dict[str, Any] = load_checkpoint(
             self.model, filename, map_location, strict, self.logger, revise_keys=list(revise_keys)
         )
@@ -341,7 +341,7 @@ class BaseRunner(Resuming, Registration):
                     )
 
     def auto_resume(self) -> None:
-        """Go on from the newest usable checkpoint of the work_dir, if there is one."""
+        """Resume from the newest readable checkpoint of the work_dir, if there is one."""
         newest = files.newest(self.work_dir or ".", say=self.logger.warning)
         if newest is not None:
             self.logger.info("latest checkpoint found: %s", newest)
@@ -354,7 +354,7 @@ class BaseRunner(Resuming, Registration):
 
 
 def get_host_info() -> str:
-    """``user@host``, for the log."""
+    """Return ``user@host``, for the log."""
     import getpass
     import socket
 
@@ -365,7 +365,7 @@ def get_host_info() -> str:
 
 
 def stored_gpu_count(config_text: str) -> int | None:
-    """Return how many devices a stored config names under ``gpu_ids``; the text is read, never executed."""
+    """Return the number of devices in ``gpu_ids`` of a stored config. The text is parsed, never executed."""
     match = re.search(r"^gpu_ids\s*=\s*(.+)$", config_text, re.MULTILINE)
     if match is None:
         return None
@@ -412,7 +412,7 @@ def _check_optimizer(optimizer: Any) -> None:
         )
 
 
-def _made_folder(work_dir: Any) -> str | None:
+def _make_folder(work_dir: Any) -> str | None:
     if work_dir is None:
         return None
     if not isinstance(work_dir, str):

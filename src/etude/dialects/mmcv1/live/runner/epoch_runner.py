@@ -1,4 +1,4 @@
-"""Training by epochs: the runner behind ``runner = dict(type='EpochBasedRunner', max_epochs=…)``."""
+"""EpochBasedRunner: training by epochs, as mmcv does with ``runner = dict(type='EpochBasedRunner', max_epochs=…)``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from etude.dialects.mmcv1.live.runner.registration import RUNNERS
 
 @RUNNERS.register_module()
 class EpochBasedRunner(BaseRunner):
-    """Epochs of training and validation in turn, as the workflow says, until ``max_epochs`` are trained."""
+    """Trains and validates whole epochs in turn, as the workflow says, until ``max_epochs`` are trained."""
 
     _pass: passes.Pass | None = None
     _batches: Any = None
 
     def run(self, data_loaders: list[Any], workflow: Any, max_epochs: int | None = None, **kwargs: Any) -> None:
-        """``workflow``: ``[('train', 1), ('val', 1)]``, with one loader for each entry."""
+        """Run the workflow, such as ``[('train', 1), ('val', 1)]``, with one loader for each entry."""
         check_flow(data_loaders, workflow)
         if max_epochs is not None:
             warnings.warn(
@@ -59,7 +59,7 @@ class EpochBasedRunner(BaseRunner):
 
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:
-        """Call ``val_step`` for one epoch. The counters stay, and so does the model's mode until training continues."""
+        """Call ``val_step`` for one epoch. The counters stay. The model stays in eval mode until training continues."""
         self.mode, self.data_loader = "val", data_loader
         self._sync_hooks()
         loop.evaluate(self.engine, self._counted(data_loader), _ValSteps(self))
@@ -90,7 +90,7 @@ class EpochBasedRunner(BaseRunner):
         where, engine = self._position, self.engine
         batches, current = self._open_pass(data_loader)
         current.begin()
-        where.stage = "after_train_iter"  # also when a resumed epoch has no batch left, only its end
+        where.stage = "after_train_iter"  # also if a resumed epoch has no batch left
         drawing = True
         try:
             for batch in batches:
@@ -110,7 +110,7 @@ class EpochBasedRunner(BaseRunner):
             raise
 
     def _open_pass(self, data_loader: Any) -> tuple[Any, passes.Pass]:
-        """Return the loader's batches: all of them, or those after the position of the checkpoint that was resumed."""
+        """Return an iterator over the batches: all of them, or those after the position of the resumed checkpoint."""
         restored, self._restored = self._restored, None
         if restored is not None and restored.state["passes"]:
             saved = restored.state["passes"][0]
@@ -127,7 +127,10 @@ class EpochBasedRunner(BaseRunner):
         return self._batches, self._pass
 
     def _count_from(self, saved: Mapping[str, Any], batches: int) -> None:
-        """Count iterations as if this number of processes had come here, unless they are counted otherwise."""
+        """Set the iteration to what the current number of processes would have counted.
+
+        A counter that does not match its epoch and batch was set by other code, and stays as it is.
+        """
         before = self.engine.epoch * int(saved["order"]["batches"]) + int(saved["taken"])
         if self._pass is not None and before == int(saved["iter"]):
             self.engine.step = self.engine.epoch * batches + self._pass.taken
@@ -158,11 +161,11 @@ class EpochBasedRunner(BaseRunner):
         meta: dict[str, Any] | None = None,
         create_symlink: bool = True,
     ) -> None:
-        """Write ``out_dir/filename_tmpl``, its ``{}`` the number of the epoch, and point ``latest.pth`` to it."""
+        """Write ``out_dir/filename_tmpl``, with ``{}`` replaced by the epoch, and point ``latest.pth`` to it."""
         self._write_checkpoint(out_dir, filename_tmpl.format(self.epoch + 1), save_optimizer, meta, create_symlink)
 
     def resume(self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default") -> None:
-        """Weights, counters, meta and optimizer of a checkpoint; exactly, when it is one of Étude's."""
+        """Load weights, counters, meta and optimizer of a checkpoint. One that Étude wrote is resumed exactly."""
         found = self._load_for_resume(checkpoint, map_location)
         meta: dict[str, Any] = dict(found["meta"])
         self._epoch, self._iter = meta["epoch"], meta["iter"]
@@ -179,7 +182,7 @@ class EpochBasedRunner(BaseRunner):
 
 @RUNNERS.register_module()
 class Runner(EpochBasedRunner):
-    """The old name of the epoch runner."""
+    """The deprecated name of ``EpochBasedRunner``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warnings.warn("Runner was deprecated, please use EpochBasedRunner instead", DeprecationWarning, stacklevel=2)
@@ -187,7 +190,7 @@ class Runner(EpochBasedRunner):
 
 
 class _ValSteps:
-    """The engine's evaluation, made of ``val_step``."""
+    """An evaluation for Étude's loop that calls ``val_step``."""
 
     def __init__(self, runner: EpochBasedRunner) -> None:
         self.runner = runner
@@ -203,7 +206,7 @@ class _ValSteps:
 
 
 def check_flow(data_loaders: Any, workflow: Any) -> None:
-    """Check that there is a list of loaders, and a list of as many (mode, count) tuples."""
+    """Check that ``data_loaders`` and ``workflow``, of (mode, count) tuples, are lists of equal length."""
     require(isinstance(data_loaders, list), f"data_loaders must be a list, got {type(data_loaders).__name__}")
     tuples = isinstance(workflow, list) and all(isinstance(entry, tuple) for entry in workflow)
     require(tuples, f"workflow must be a list of tuples such as [('train', 1)], got {workflow!r}")

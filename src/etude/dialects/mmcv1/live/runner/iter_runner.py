@@ -1,4 +1,4 @@
-"""Training by iterations: the runner behind ``runner = dict(type='IterBasedRunner', max_iters=…)``."""
+"""IterBasedRunner: training by iterations, as mmcv does with ``runner = dict(type='IterBasedRunner', max_iters=…)``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRAINING = itemgetter("training")
 
 
 class IterLoader:
-    """A loader without an end: it starts again when it is exhausted, and counts how often."""
+    """Repeats a loader without end, and counts its passes."""
 
     def __init__(self, dataloader: Any, *, begin: bool = True) -> None:
         self._dataloader = dataloader
@@ -31,7 +31,7 @@ class IterLoader:
         self.iter_loader = passes.begin(dataloader) if begin else iter(())
         self._epoch = 0
 
-    #: How often the loader was exhausted.
+    #: The number of finished passes.
     epoch: int = property(attrgetter("_epoch"))  # type: ignore[assignment]
 
     def __next__(self) -> Any:
@@ -64,7 +64,7 @@ class IterLoader:
         return {"epoch": self._epoch, "order": order, **self._pass.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to a saved position; leaves the process's generators anywhere."""
+        """Go to a saved position. This changes the random generators of the process; the caller restores them."""
         self._epoch = int(state["epoch"])
         if self._epoch and hasattr(getattr(self._dataloader, "sampler", None), "set_epoch"):
             self._dataloader.sampler.set_epoch(self._epoch)
@@ -77,18 +77,18 @@ class IterLoader:
 
 @RUNNERS.register_module()
 class IterBasedRunner(BaseRunner):
-    """Single iterations of training and validation in turn until ``max_iters``; loaders start again by themselves.
+    """Trains and validates single iterations in turn until ``max_iters``. Loaders start again when they are exhausted.
 
     Of the epoch stages only the generic ``before_epoch`` and ``after_epoch`` are called, once each.
     """
 
     unit = "iters"
-    #: The attributes of every part of the model, and the modes that ``model.train()`` put them into.
+    #: ``__dict__`` of every module of the model, and the value of ``training`` that ``model.train()`` gave it.
     _parts: Sequence[dict[str, Any]] = ()
     _modes: Sequence[bool] = ()
 
     def run(self, data_loaders: list[Any], workflow: Any, max_iters: int | None = None, **kwargs: Any) -> None:
-        """``workflow``: ``[('train', 1000), ('val', 50)]``, with one loader for each entry."""
+        """Run the workflow, such as ``[('train', 1000), ('val', 50)]``, with one loader for each entry."""
         check_flow(data_loaders, workflow)
         if max_iters is not None:
             warnings.warn(
@@ -123,7 +123,7 @@ class IterBasedRunner(BaseRunner):
             self._save_stopped()
 
     def _to_training_mode(self) -> None:
-        """``model.train()``, done only when some part has left the mode it was put into."""
+        """Call ``model.train()`` and remember the modes. Comparing them is cheaper than calling it every step."""
         self.model.train()
         self._parts = [part.__dict__ for part in self.model.modules()]
         self._modes = list(map(_TRAINING, self._parts))
@@ -206,13 +206,13 @@ class IterBasedRunner(BaseRunner):
         save_optimizer: bool = True,
         create_symlink: bool = True,
     ) -> None:
-        """Write ``out_dir/filename_tmpl``, its ``{}`` the number of the iteration, and point ``latest.pth`` to it."""
+        """Write ``out_dir/filename_tmpl``, with ``{}`` replaced by the iteration, and point ``latest.pth`` to it."""
         self._write_checkpoint(out_dir, filename_tmpl.format(self.iter + 1), save_optimizer, meta, create_symlink)
 
     def resume(self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default") -> None:
-        """Weights, counters and optimizer of a checkpoint; exactly, when it is one of Étude's.
+        """Load weights, counters and optimizer of a checkpoint. One that Étude wrote is resumed exactly.
 
-        A file of mmcv's own says the index of the last iteration, so that one is done again, from the data's start.
+        A file that mmcv wrote holds the index of the last iteration, so that one is repeated, with data from the start.
         """
         found = self._load_for_resume(checkpoint, map_location)
         self._epoch, self._iter = found["meta"]["epoch"], found["meta"]["iter"]
@@ -230,7 +230,7 @@ class IterBasedRunner(BaseRunner):
         momentum_config: Any = None,
         custom_hooks_config: Any = None,
     ) -> None:
-        """Register hooks with ``by_epoch=False`` as the default of checkpoints, learning rate and loggers."""
+        """Register hooks, with ``by_epoch=False`` as default of checkpoints, learning rate and loggers."""
         for config in (checkpoint_config, lr_config, *((log_config or {}).get("hooks", ()))):
             if isinstance(config, dict):
                 config.setdefault("by_epoch", False)

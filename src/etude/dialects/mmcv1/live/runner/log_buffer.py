@@ -1,4 +1,4 @@
-"""The values that wait to be logged: one history per name, weighted averages on demand."""
+"""mmcv's LogBuffer: collects values until a log line is due, and averages them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 class LogBuffer:
-    """``update`` appends, ``average`` fills ``output`` and sets ``ready``; loggers write it and clear it.
+    """Collects values to log. ``update`` appends; ``average`` fills ``output``, which loggers write and clear.
 
     A value may be a tensor: it stays on its device until :meth:`average` needs the number.
     """
@@ -23,13 +23,13 @@ class LogBuffer:
         self.ready = False
 
     def clear(self) -> None:
-        """Forget the histories and the output."""
+        """Clear the histories and the output."""
         self.val_history.clear()
         self.n_history.clear()
         self.clear_output()
 
     def clear_output(self) -> None:
-        """Forget the output, not the histories."""
+        """Clear the output, but not the histories."""
         self.output.clear()
         self.ready = False
 
@@ -59,7 +59,7 @@ class LogBuffer:
 
 
 def _numbers(values: list[Any]) -> list[Any]:
-    """``values`` as numbers; tensors cross from their device in one transfer."""
+    """Return ``values`` as numbers; tensors are copied from the device in one transfer."""
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     if not tensors:
         return values
@@ -71,7 +71,7 @@ def _numbers(values: list[Any]) -> list[Any]:
 
 
 def _stacked(tensors: list[torch.Tensor]) -> list[Any] | None:
-    """Return the numbers of 0-d tensors on one device; None for others."""
+    """Return the values of 0-d tensors on one device; None for other tensors."""
     try:
         with torch.no_grad():
             stacked = torch.stack(tensors)

@@ -1,4 +1,4 @@
-"""Hooks and runners from a config. Each ``register_*`` takes None, a dict or a ready hook, and knows its priority."""
+"""Builds and registers hooks and runners from mmcv configs: ``register_lr_hook``, ``build_runner`` …"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _METHODS = (*Hook.stages, *dict.fromkeys(GENERIC.values()))
 
 
 class Registration:
-    """The part of a runner that hooks are registered with."""
+    """The ``register_*`` methods of a runner. Each takes None, a dict or a hook, and has a fixed priority."""
 
     _hooks: list[Hook]
 
@@ -28,7 +28,7 @@ class Registration:
         return self._hooks
 
     def register_hook(self, hook: Hook, priority: int | str | Priority = "NORMAL") -> None:
-        """Put ``hook`` behind those that act at the same priority or earlier."""
+        """Insert ``hook`` after all hooks of the same or an earlier priority."""
         require(isinstance(hook, Hook), f"a hook must be derived from mmcv.runner.Hook, got {type(hook).__name__}")
         if hasattr(hook, "priority"):
             raise ConfigValueError(
@@ -42,7 +42,7 @@ class Registration:
         self._hooks.insert(behind, hook)
 
     def register_hook_from_cfg(self, hook_cfg: dict[str, Any]) -> None:
-        """Build a hook from a dict that may carry its ``priority``."""
+        """Build and register a hook from a dict that may have a ``priority``."""
         settings = dict(hook_cfg)
         priority = settings.pop("priority", "NORMAL")
         self.register_hook(build_from_cfg(settings, HOOKS), priority=priority)
@@ -95,7 +95,7 @@ class Registration:
         timer_config: dict[str, Any] | Hook | None = {"type": "IterTimerHook"},  # noqa: B006
         custom_hooks_config: Any = None,
     ) -> None:
-        """Everything a training run has by default, then the custom hooks: among equals these come last."""
+        """Register the default hooks of a run, then the custom ones, which come last among equal priorities."""
         self.register_lr_hook(lr_config)
         self.register_momentum_hook(momentum_config)
         self.register_optimizer_hook(optimizer_config)
@@ -105,7 +105,7 @@ class Registration:
         self.register_custom_hooks(custom_hooks_config)
 
     def get_hook_info(self) -> str:
-        """Return who acts at which stage, as text for the log."""
+        """Return a text for the log that lists the hooks of every stage."""
         blocks = []
         for stage in Hook.stages:
             lines = [_info(hook) for hook in self._hooks if stage in hook.get_triggered_stages()]
@@ -153,7 +153,7 @@ def _info(hook: Hook) -> str:
 
 
 def _warn_misspelt(hook: Hook) -> None:
-    """Warn about a method that is almost called like a stage: nothing would ever call it."""
+    """Warn about a method whose name is almost that of a stage: nothing would ever call it."""
     for name, _ in inspect.getmembers(type(hook), inspect.isfunction):
         if name.startswith(("before_", "after_")) and name not in _METHODS and not hasattr(Hook, name):
             near = nearest(name, _METHODS)
@@ -172,7 +172,7 @@ def build_runner_constructor(cfg: dict[str, Any]) -> Any:
 
 
 def build_runner(cfg: dict[str, Any], default_args: dict[str, Any] | None = None) -> Any:
-    """Build the runner of ``cfg``; ``default_args`` are what only the script knows (model, optimizer, …)."""
+    """Build the runner of ``cfg``. ``default_args`` hold what only the script knows (model, optimizer, …)."""
     settings = copy.deepcopy(cfg)
     constructor = settings.pop("constructor", "DefaultRunnerConstructor")
     build = build_runner_constructor({"type": constructor, "runner_cfg": settings, "default_args": default_args})
@@ -181,7 +181,7 @@ def build_runner(cfg: dict[str, Any], default_args: dict[str, Any] | None = None
 
 @RUNNER_BUILDERS.register_module()
 class DefaultRunnerConstructor:
-    """Builds ``runner_cfg['type']`` with the other keys and the defaults."""
+    """Builds ``runner_cfg['type']`` with the other keys and the default arguments."""
 
     def __init__(self, runner_cfg: dict[str, Any], default_args: dict[str, Any] | None = None) -> None:
         if not isinstance(runner_cfg, dict):

@@ -1,4 +1,4 @@
-"""``mmcv.runner`` with everything registered that a config may name: importing this module imports all hooks."""
+"""The names of ``mmcv.runner``. Importing this module registers all hooks that a config may name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def obj_from_dict(info: dict[str, Any], parent: Any = None, default_args: dict[str, Any] | None = None) -> Any:
-    """Return the object that ``info`` describes, its ``type`` a name in ``parent`` or a class."""
+    """Build the object that ``info`` describes. Its ``type`` is a class, or a name in ``parent``."""
     args = {**(default_args or {}), **info}
     kind = args.pop("type")
     return (getattr(parent, kind) if isinstance(kind, str) else kind)(**args)

@@ -1,4 +1,4 @@
-"""Builds the parts that the training functions of both downstream projects share."""
+"""Parts that the training functions of MMClassification and MMTracking share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MISSING: Any = object()
 
 @dataclass
 class Wired:
-    """A runner with its hooks, and what its ``run`` is to be called with."""
+    """A runner with its hooks, and the arguments for its ``run``."""
 
     runner: Any
     loaders: list[Any]
@@ -27,13 +27,13 @@ class Wired:
         return partial(self.runner.run, self.loaders, self.workflow, **self.args)
 
 
-#: Runs that are held back, while :func:`held_back` is open.
+#: The runs that are held back while :func:`held_back` is open.
 _held: list[list[Wired]] = []
 
 
 @contextmanager
 def held_back() -> Iterator[list[Wired]]:
-    """Let runners that are made meanwhile only note what their ``run`` is called with."""
+    """Let runners made inside this context only record the arguments of ``run``, without running."""
     runs: list[Wired] = []
     _held.append(runs)
     try:
@@ -43,7 +43,7 @@ def held_back() -> Iterator[list[Wired]]:
 
 
 def hold_back(runner: Any) -> None:
-    """Replace ``run`` of a new runner, for one call, where runs are held back."""
+    """Replace ``run`` of a new runner for one call, inside :func:`held_back`."""
     if not _held:
         return
     runs = _held[-1]
@@ -57,7 +57,7 @@ def hold_back(runner: Any) -> None:
 
 
 def begin(wired: Wired, cfg: Any) -> None:
-    """Go on from ``resume_from`` (or, with ``auto_resume``, from the newest checkpoint), or load ``load_from``."""
+    """Resume from ``resume_from`` (or, with ``auto_resume``, from the newest checkpoint), or load ``load_from``."""
     if cfg.get("resume_from"):
         wired.runner.resume(cfg["resume_from"])
     elif cfg.get("auto_resume"):
@@ -67,13 +67,13 @@ def begin(wired: Wired, cfg: Any) -> None:
 
 
 def hand_over(runner: Any, timestamp: str | None) -> None:
-    """Use one time stamp for the log file and the JSON lines."""
+    """Set the time stamp, so that the log file and the JSON lines have the same one."""
     if timestamp is not None:
         runner.timestamp = timestamp
 
 
 def present(cfg: Any, key: str, instead: str = "") -> Any:
-    """Return a key that the training function cannot do without; its value may be None."""
+    """Return the value of a required key, which may be None."""
     value = cfg.get(key, _MISSING)
     if value is _MISSING:
         other = f" (or `{instead}`)" if instead else ""
@@ -82,7 +82,7 @@ def present(cfg: Any, key: str, instead: str = "") -> Any:
 
 
 def validation_of(cfg: Any) -> Any:
-    """Return the data that an evaluation needs."""
+    """Return the config of the validation data. Raises an error if there is none."""
     if cfg["data"].get("val") is None:
         raise ConfigKeyError("there is no data.val to evaluate on", hint="give it, or train with --no-validate")
     return cfg["data"]["val"]

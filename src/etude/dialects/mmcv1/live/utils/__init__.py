@@ -1,1 +1,1 @@
-"""Small parts of mmcv 1.x beside the runner: processes, half precision, seeds, the log of the environment."""
+"""Helpers of mmcv 1.x: process groups, half precision, seeds, and the log of the environment."""

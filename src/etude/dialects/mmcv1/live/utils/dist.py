@@ -1,4 +1,4 @@
-"""Starting a group of processes, and means over all ranks."""
+"""Starts a process group, and averages tensors over all ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["allreduce_grads", "allreduce_params", "get_dist_info", "init_dist", 
 
 
 def init_dist(launcher: str, backend: str = "nccl", **kwargs: Any) -> None:
-    """Join the group that ``launcher`` (``pytorch``, ``slurm`` or ``mpi``) has set the environment for."""
+    """Join the process group, from the environment that ``launcher`` (``pytorch``, ``slurm``, ``mpi``) has set."""
     join(launcher, backend, **kwargs)
 
 

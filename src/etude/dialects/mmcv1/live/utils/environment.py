@@ -1,4 +1,4 @@
-"""Versions, seeds and settings of the process, and what train scripts log about them before anything is built."""
+"""Sets seeds and process settings, and logs versions and config as mmcv's train scripts do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from etude.dialects.openmm.config.config_v1 import Config
 from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION
 from etude.dialects.openmm.live.processes import random_seed_everywhere
 
-#: The versions whose behaviour is followed.
+#: The versions that Étude behaves like.
 MMCLS_VERSION = "0.25.0"
 MMTRACK_VERSION = "0.14.0"
 TORCH_VERSION = torch.__version__
@@ -37,7 +37,7 @@ def get_time_str() -> str:
 
 
 def collect_env() -> dict[str, Any]:
-    """Versions of what matters to a run, as mmcv tells them; nothing from the environment's variables."""
+    """Return the versions that mmcv logs, without any environment variables."""
     known = torch_utils.collect_env()
     left_out = ("MMEngine", "MUSA available", "numpy_random_seed")
     return {
@@ -49,7 +49,7 @@ def collect_env() -> dict[str, Any]:
 
 
 def setup_multi_processes(cfg: Any) -> None:
-    """Set how workers start, and one thread for each of them when there are several."""
+    """Set the start method of workers, and one thread for each if there are several."""
     method = cfg.get("mp_start_method", "fork")
     if platform.system() != "Windows" and torch.multiprocessing.get_start_method(allow_none=True) not in (None, method):
         warnings.warn(f"multi-processing start method is set to {method}", stacklevel=2)
@@ -62,7 +62,7 @@ def setup_multi_processes(cfg: Any) -> None:
 
 
 def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool = False) -> None:
-    """Seed Python's, numpy's and torch's generators; ``deterministic`` makes cuDNN repeatable too."""
+    """Seed the generators of Python, numpy and torch. ``deterministic`` makes cuDNN deterministic, too."""
     if use_rank_shift:
         seed += get_dist_info()[0]
     random.seed(seed)
@@ -81,7 +81,7 @@ def _deterministic(deterministic: bool) -> None:
 
 
 def init_random_seed(seed: int | None = None, device: str = "cuda") -> int:
-    """``seed``, or a random one that all ranks agree on."""
+    """Return ``seed``, or a random one that all ranks share."""
     if seed is not None:
         return seed
     return random_seed_everywhere(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
@@ -91,7 +91,7 @@ _DASHES = "-" * 60 + "\n"
 
 
 def say_environment(logger: logging.Logger, cfg: Any, *, project: tuple[str, str], distributed: bool) -> str:
-    """Log versions and config as the scripts do; the versions as one text. ``project`` is a name and its version."""
+    """Log versions and config as the scripts do, and return the versions as text. ``project`` is (name, version)."""
     name, version = project
     info = "\n".join(f"{key}: {value}" for key, value in {**collect_env(), name: version}.items())
     logger.info(f"Environment info:\n{_DASHES}{info}\n{_DASHES}")
@@ -101,7 +101,7 @@ def say_environment(logger: logging.Logger, cfg: Any, *, project: tuple[str, str
 
 
 def seed_all(logger: logging.Logger, cfg: Any, *, deterministic: bool) -> None:
-    """Seed every generator, and let the config say with what; each rank in its own way with ``diff_seed``."""
+    """Seed every generator and write the seed into the config; with ``diff_seed`` each rank has another one."""
     seed = init_random_seed(cfg.get("seed")) + (get_dist_info()[0] if cfg.get("diff_seed") else 0)
     logger.info(f"Set random seed to {seed}, deterministic: {deterministic}")
     set_random_seed(seed, deterministic=deterministic)
@@ -109,5 +109,5 @@ def seed_all(logger: logging.Logger, cfg: Any, *, deterministic: bool) -> None:
 
 
 def public(cfg: Any) -> Any:
-    """Return the config as it may be written down: values of keys that are called like secrets are hidden."""
+    """Return the config with the values of keys hidden that look like secrets."""
     return Config(redact(cfg._cfg_dict.to_dict()), filename=cfg.filename)

@@ -1,6 +1,6 @@
-"""Half precision by decorators: methods of modules that have ``fp16_enabled`` cast their arguments and run in autocast.
+"""mmcv's decorators for half precision, ``auto_fp16`` and ``force_fp32``.
 
-They do so on the CPU, too, once a user sets the flag; the hooks for half precision set it only where CUDA is.
+They act on methods of modules with ``fp16_enabled``, also on the CPU. The fp16 hooks set that flag only with CUDA.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Method = Callable[..., Any]
 
 
 def cast_tensor_type(inputs: Any, src_type: torch.dtype, dst_type: torch.dtype) -> Any:
-    """``inputs`` with every tensor of ``src_type`` inside cast to ``dst_type``."""
+    """Return ``inputs`` with every tensor of ``src_type`` inside cast to ``dst_type``."""
     if isinstance(inputs, nn.Module | str | np.ndarray):
         return inputs
     if isinstance(inputs, Tensor):
@@ -33,7 +33,7 @@ def cast_tensor_type(inputs: Any, src_type: torch.dtype, dst_type: torch.dtype) 
 def auto_fp16(
     apply_to: Iterable[str] | None = None, out_fp32: bool = False, supported_types: tuple[type, ...] = (nn.Module,)
 ) -> Callable[[Method], Method]:
-    """Run a method of a module with ``fp16_enabled`` in half precision; ``apply_to`` names the arguments to cast."""
+    """Run a method of a module with ``fp16_enabled`` in half precision. ``apply_to`` names the arguments to cast."""
 
     def decorate(method: Method) -> Method:
         @functools.wraps(method)
@@ -69,7 +69,7 @@ def force_fp32(apply_to: Iterable[str] | None = None, out_fp16: bool = False) ->
 
 
 def wrap_fp16_model(model: nn.Module) -> None:
-    """Switch half precision on in every part of the model that knows about it."""
+    """Turn half precision on in every module that has the flag ``fp16_enabled``."""
     for part in model.modules():
         if hasattr(part, "fp16_enabled"):
             setattr(part, "fp16_enabled", True)  # noqa: B010

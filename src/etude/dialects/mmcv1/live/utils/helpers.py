@@ -1,4 +1,4 @@
-"""Small things that modules import from ``mmcv.utils`` and ``mmcls.core.utils``."""
+"""Small helpers that users import from ``mmcv.utils`` and ``mmcls.core.utils``."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from torch.utils.data import DataLoader
 
 from etude.dialects.mmcv1.live.utils.environment import init_random_seed
 
-#: Devices that have no part of their own here.
+#: Devices that Étude has no special code for.
 IS_IPU_AVAILABLE = IS_MLU_AVAILABLE = IS_NPU_AVAILABLE = IS_MPS_AVAILABLE = False
 PoolDataLoader = DataLoader
 sync_random_seed = init_random_seed
 
 
 def worker_init_fn(worker_id: int, num_workers: int, rank: int, seed: int) -> None:
-    """Seed a data worker: every worker of every rank differently."""
-    own = num_workers * rank + worker_id + seed
-    np.random.seed(own)
-    random.seed(own)
-    torch.manual_seed(own)
+    """Seed a data worker, each worker of each rank differently."""
+    worker_seed = num_workers * rank + worker_id + seed
+    np.random.seed(worker_seed)
+    random.seed(worker_seed)
+    torch.manual_seed(worker_seed)
 
 
 def get_device() -> str:
-    """Return the kind of device that this process can train on."""
+    """Return the type of device that this process can train on."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def jit(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
-    """Return a decorator that means something to another framework only: the function stays as it is."""
+    """Return the function unchanged: this decorator only has a meaning for another framework (Parrots)."""
     return func if func is not None else lambda function: function
 
 
@@ -44,12 +44,12 @@ def skip_no_elena(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def multi_apply(func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[list[Any], ...]:
-    """``func`` on every item of the lists; one list per part of its results."""
+    """Call ``func`` on every item of the lists, and return one list per element of its results."""
     return tuple(map(list, zip(*map(partial(func, **kwargs), *args), strict=False)))
 
 
 def load_json_log(json_log: str) -> dict[int, dict[str, list[Any]]]:
-    """Return the lines of a ``.log.json`` with an epoch: epoch → name → values."""
+    """Return the values of a ``.log.json`` as epoch → name → values. Lines without an epoch are skipped."""
     epochs: dict[int, dict[str, list[Any]]] = {}
     with open(json_log, encoding="utf-8") as file:
         for line in map(json.loads, file):
