@@ -72,3 +72,14 @@ def test_another_version_of_a_loaded_package_gets_a_fresh_interpreter(workdir):
     code = "import sys, yaml; print(yaml.version, 'torch' in sys.modules)"
     assert zygote.run("-c", code, env=os.environ | {"PYTHONPATH": "other"}).stdout == "mine False\n"
     assert zygote.run("-c", "import sys; print('torch' in sys.modules)").stdout == "True\n"
+
+
+def test_a_zygote_that_has_imported_more_does_it_once_for_all_its_forks(workdir):
+    Path("more").mkdir()
+    Path("more/slow.py").write_text("import os\nmaker = os.getpid()")
+    after = zygote.Imports((str(workdir / "more"),), "import slow")
+    env = os.environ | {"PYTHONPATH": f"{workdir}/more"}
+    code = "import os, slow, sys; print(slow.maker, slow.maker != os.getpid(), sys.path[:2])"
+    said = {zygote.run("-c", code, env=env, after=after, check=True).stdout for _ in range(2)}
+    assert len(said) == 1 and said.pop().endswith(f"True ['', '{workdir}/more']\n")
+    assert zygote.run("-c", "import sys; print('slow' in sys.modules)", env=env).stdout == "False\n"

@@ -6,6 +6,9 @@ brings along needs a fresh interpreter and calls :mod:`subprocess` itself.
 
 The zygote imports, but runs no operation of torch and starts no thread, so its forks are as good as new. A command whose
 path holds another version of something that the zygote has imported gets a fresh interpreter.
+
+``run(…, after=Imports(path, code))`` forks from a zygote that has also run ``code``, the slow imports of a project on
+``path``, say. That one is a fork of the first, and serves all tests of this process that ask for the same.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +41,30 @@ PATIENCE = 600.0
 PRELOADED = ("torch._dynamo", "PIL.Image", "yaml", "etude.cli.train", "etude.api", "etude.build")
 #: Packages of torch that projects bring along, too, and that are the same to both in any version.
 ANY_VERSION = ("tqdm", "_distutils_hack")
+#: Settings of OpenMP, and of pyarrow, which pandas imports.
+NO_THREADS = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 _LONGEST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Imports:
+    """What a zygote runs before its forks: ``code``, with the folders ``path`` before all others."""
+
+    path: tuple[str, ...] = ()
+    code: str = ""
 
 
 class Child:
     """A command that was started; the part of :class:`subprocess.Popen` that tests need."""
 
-    def __init__(self, words: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> None:
+    def __init__(self, words: tuple[str, ...], cwd: str, env: Mapping[str, str], after: Imports) -> None:
         self.args, self.returncode = words, None
         self._streams = [tempfile.TemporaryFile() for _ in ("stdout", "stderr")]  # noqa: SIM115
         self._answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = json.dumps({"words": words, "cwd": cwd, "env": dict(env)}).encode()
         with theirs:
             fds = [*(stream.fileno() for stream in self._streams), theirs.fileno()]
-            socket.send_fds(_zygote(), [request], fds)
+            socket.send_fds(_zygote(after), [request], fds)
         self._answers.settimeout(PATIENCE)
         self.pid = int(self._answers.recv(64))
 
@@ -100,9 +114,14 @@ class Child:
         self.send_signal(signal.SIGKILL)
 
 
-def start(*words: str, cwd: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None) -> Child:
+def start(
+    *words: str,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    after: Imports = Imports(),
+) -> Child:
     """Start ``python words…``: ``-m module``, ``-c code`` or a script, with its arguments."""
-    return Child(words, os.fspath(cwd or os.getcwd()), os.environ if env is None else env)
+    return Child(words, os.fspath(cwd or os.getcwd()), os.environ if env is None else env, after)
 
 
 def run(*words: str, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -133,23 +152,28 @@ def ranks(number: int, *words: str, **options: Any) -> list[Child]:
 
 
 @functools.cache
-def _zygote() -> socket.socket:
-    """Start the zygote of this process; it ends when the socket is closed."""
+def _zygote(after: Imports = Imports()) -> socket.socket:
+    """Start the zygote of this process that has run ``after``; it ends when the socket is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LONGEST)
     with theirs:
-        process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno())],
-            stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-    atexit.register(process.wait)
+        if after == Imports():
+            process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=os.environ | NO_THREADS,
+            )  # fmt: skip
+            atexit.register(process.wait)
+        else:
+            socket.send_fds(_zygote(), [json.dumps({"after": asdict(after)}).encode()], [1, 2, theirs.fileno()])
+            ours.recv(64)  # the number of its process
     atexit.register(ours.close)
     return ours
 
 
-def _serve(control: socket.socket) -> dict[str, Any] | None:
-    """Fork a child per request. Return the request in each child, and None in the zygote when nobody asks any more."""
+def _serve(control: socket.socket) -> tuple[dict[str, Any], int] | None:
+    """Fork a child per request. Return the request and the line to who asks in each child, and None in the zygote when
+    nobody asks any more."""
     selector = selectors.DefaultSelector()
     selector.register(control, selectors.EVENT_READ)
     replies: dict[int, tuple[int, socket.socket]] = {}  # by file descriptor of the process
@@ -169,10 +193,10 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
             if pid == 0:
                 for number, fd in enumerate(fds[:2], 1):
                     os.dup2(fd, number)
-                for fd in (*fds, *replies, control.detach(), *(reply.detach() for _, reply in replies.values())):
+                for fd in (*fds[:2], *replies, control.detach(), *(reply.detach() for _, reply in replies.values())):
                     os.close(fd)
                 selector.close()
-                return json.loads(message)
+                return json.loads(message), fds[2]
             reply = socket.socket(fileno=fds.pop())
             for fd in fds:
                 os.close(fd)
@@ -187,15 +211,16 @@ def _answer(reply: socket.socket, number: int) -> None:
         reply.send(str(number).encode())
 
 
-def _become(words: list[str], cwd: str, env: dict[str, str], path: list[str]) -> None:
-    """Do what the interpreter does between its start and the command, and run the command."""
+def _become(words: list[str], cwd: str, env: dict[str, str], path: list[str], known: list[str]) -> None:
+    """Do what the interpreter does between its start and the command, and run the command. The zygote has imported from
+    the folders ``known``."""
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
     kind, *arguments = words
     first = {"-m": cwd, "-c": ""}.get(kind, str(Path(cwd, kind).parent))
     own = [first, *map(os.path.abspath, filter(None, env.get("PYTHONPATH", "").split(os.pathsep)))]
-    if _brings_others(own):
+    if _brings_others([folder for folder in own if folder not in known]):
         os.execve(sys.executable, [sys.executable, *words], env)
     sys.path[:] = own + path
     importlib.invalidate_caches()
@@ -233,15 +258,23 @@ def _main() -> None:
     for name in PRELOADED:
         importlib.import_module(name)
     _forget_what_torch_does_at_exit()
-    gc.freeze()
-    assert len(os.listdir("/proc/self/task")) == 1, "a fork has the lock of another thread, but not the thread"
-    request = _serve(socket.socket(fileno=int(sys.argv[1])))
-    if request is None:
-        return
+    control, known = socket.socket(fileno=int(sys.argv[1])), list[str]()
+    while True:
+        gc.freeze()
+        assert len(os.listdir("/proc/self/task")) == 1, "a fork has the lock of another thread, but not the thread"
+        if (asked := _serve(control)) is None:
+            return
+        request, line = asked
+        if "after" not in request:
+            break
+        control, known = socket.socket(fileno=line), request["after"]["path"]
+        sys.path[:] = known + path
+        exec(request["after"]["code"], {})
+    os.close(line)
     if os.environ.get("ETUDE_TEST_ALL"):
-        _become(**request, path=path)
+        _become(**request, path=path, known=known)
     else:
-        _end(_code_of(request, path))
+        _end(_code_of(request, path, known))
 
 
 def _forget_what_torch_does_at_exit() -> None:
@@ -251,10 +284,10 @@ def _forget_what_torch_does_at_exit() -> None:
         finalizer.atexit = False
 
 
-def _code_of(request: dict[str, Any], path: list[str]) -> int:
+def _code_of(request: dict[str, Any], path: list[str], known: list[str]) -> int:
     """Run the command and return its exit code, as the interpreter finds it."""
     try:
-        _become(**request, path=path)
+        _become(**request, path=path, known=known)
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return (end.code or 0) & 0xFF

@@ -22,11 +22,15 @@ SOURCES = Path(__file__).parents[2] / "src"
 
 @dataclass(frozen=True)
 class Projects:
-    """Real packages on the path of child processes, and a folder for them to work in."""
+    """Real packages on the path of child processes, and a folder for them to work in.
+
+    ``imports``, as ``import`` takes it, are imported once for all children of this pytest process that share the folders.
+    """
 
     folders: tuple[Path, ...]
     cwd: Path
     env: Mapping[str, str] = field(default_factory=dict)
+    imports: str = ""
 
     def run(self, *command: str, cwd: Path | None = None, fresh: bool = False) -> subprocess.CompletedProcess[str]:
         """Run ``python command…``; a script, ``-m module`` or ``-c code``. ``fresh``: in an interpreter without torch."""
@@ -35,7 +39,13 @@ class Projects:
         if fresh:
             words = [sys.executable, *command]
             return subprocess.run(words, cwd=cwd or self.cwd, env=env, capture_output=True, text=True, check=False)
-        return zygote.run(*command, cwd=cwd or self.cwd, env=env)
+        return zygote.run(*command, cwd=cwd or self.cwd, env=env, after=self._imports())
+
+    def _imports(self) -> zygote.Imports:
+        if not self.imports:
+            return zygote.Imports()
+        path = tuple(str(folder) for folder in (*self.folders, SOURCES) if folder != self.cwd)
+        return zygote.Imports(path, f"import etude.compat\netude.compat.install()\nimport {self.imports}")
 
     def etude(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run ``etude words…``."""

@@ -44,7 +44,8 @@ def test_the_real_compressor_trains_validates_and_is_saved_under_its_own_names(p
     assert projects.run("-c", code).stdout.strip() == "True"
 
 
-#: McQuic's own trainer without Étude, as far as a CPU lets it: it restores a checkpoint, or trains two steps and saves one.
+#: McQuic's own trainer without Étude, as far as a CPU lets it: one restores a checkpoint, another trains two steps and
+#: saves one.
 ORIGINAL = """
 import logging, sys, types
 import torch, yaml
@@ -84,22 +85,22 @@ theirs.torch, theirs.Validator = OnCpu(), lambda *args: None
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 config = Config.deserialize(yaml.full_load(open("config.yaml")))
 model = lambda: (Compressor(**config.Model.Params), LossRegistry.get(config.Train.Target)())
-trainer = theirs.MainTrainer(config, model, torch.optim.Adam, torch.optim.lr_scheduler.ExponentialLR, Silent())
-trainer.progress.stop()
-word, path = sys.argv[1:]
-if word == "restore":
-    trainer.restoreStates(path)
-    saved = torch.load(path)["trainer"]["_model"]
-    assert all(torch.equal(tensor, saved[name]) for name, tensor in trainer._model.state_dict().items())
-    print("restored", trainer._epoch, trainer._step)
-else:
-    for trainer._step in (1, 2):
-        _, (rate, distortion), *_ = trainer._model(torch.rand(1, 3, 256, 256))
-        (rate + distortion).backward()
-        trainer._optimizer.step()
-    trainer._epoch = 1
-    trainer._scheduler.step()
-    trainer.save(path)
+schedule = torch.optim.lr_scheduler.ExponentialLR
+one, other = (theirs.MainTrainer(config, model, torch.optim.Adam, schedule, Silent()) for _ in range(2))
+one.progress.stop()
+other.progress.stop()
+source, target = sys.argv[1:]
+one.restoreStates(source)
+saved = torch.load(source)["trainer"]["_model"]
+assert all(torch.equal(tensor, saved[name]) for name, tensor in one._model.state_dict().items())
+print("restored", one._epoch, one._step)
+for other._step in (1, 2):
+    _, (rate, distortion), *_ = other._model(torch.rand(1, 3, 256, 256))
+    (rate + distortion).backward()
+    other._optimizer.step()
+other._epoch = 1
+other._scheduler.step()
+other.save(target)
 """
 OWN = """
 import etude.compat
@@ -120,10 +121,8 @@ def test_every_way_trains_the_same_bits_and_the_original_and_etude_restore_each_
         assert done.returncode == 0, done.stderr
         made.append(torch.load(saved)["trainer"]["_model"])
     assert all(torch.equal(one[name], tensor) for one in made for name, tensor in made[0].items())
-    restored = projects.run("original.py", "restore", str(saved), fresh=True)
-    assert restored.stdout.strip().splitlines()[-1] == "restored 1 1", restored.stderr
-    written = projects.run("original.py", "save", "theirs.ckpt", fresh=True)
-    assert written.returncode == 0, written.stderr
+    done = projects.run("original.py", str(saved), "theirs.ckpt", fresh=True)
+    assert done.returncode == 0 and done.stdout.strip().splitlines()[-1] == "restored 1 1", done.stderr
     resumed = projects.etude("train", "config.yaml", "--resume", "theirs.ckpt", "train.epoch=2")
     assert resumed.returncode == 0 and "Resume training at     2 steps / 1 epochs." in resumed.stderr, resumed.stderr
     state = torch.load(saved)["trainer"]
