@@ -5,6 +5,7 @@ from __future__ import annotations
 import compileall
 import gc
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported: tests share the cores, also with children
@@ -29,7 +30,11 @@ settings.load_profile("etude")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile the package once. Where PYTHONDONTWRITEBYTECODE is set, hundreds of child processes would do it."""
+    """Compile the package once, and keep the asserts of tests that pytest rewrites.
+
+    Where PYTHONDONTWRITEBYTECODE is set, hundreds of child processes, and all processes of pytest-xdist, would do it.
+    """
+    sys.dont_write_bytecode = False
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(os.path.dirname(etude.__file__), quiet=2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -34,10 +35,12 @@ TORCH_FREE = (
 TORCH_FREE = tuple(f"{name}." for name in TORCH_FREE)
 
 
+@functools.cache
 def modules() -> dict[str, Path]:
     return {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
+@functools.cache
 def layer_of(module: str) -> int:
     best, level = -1, -1
     for index, names in enumerate(LAYERS):
@@ -50,6 +53,7 @@ def layer_of(module: str) -> int:
     return level
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Names below ``etude`` that a module imports, at once or inside a function; those for types alone do not count."""
     found = set()
@@ -69,6 +73,7 @@ def imports(path: Path) -> set[str]:
     return found - {"__version__"}
 
 
+@functools.cache
 def _is_module(name: str) -> bool:
     path = SOURCE.joinpath(*name.split("."))
     return path.is_dir() or path.with_suffix(".py").is_file()

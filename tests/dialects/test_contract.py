@@ -68,7 +68,7 @@ def test_a_native_config_imports_nothing_of_the_others() -> None:
 
 WITHOUT = """\
 import os, sys
-import torch._dynamo  # once for all
+import torch  # once for all
 config, *dialects_gone = sys.argv[1:]
 
 def work(gone):
@@ -93,8 +93,7 @@ for gone in dialects_gone:
 def test_the_rest_works_without_the_folder_of_a_dialect(tmp_path: Path) -> None:
     gone = ("mmcv1", "mmengine", "libai", "mcquic")
     for name in gone:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "src" / "etude", tmp_path / name / "etude", ignore=ignored)
+        shutil.copytree(ROOT / "src" / "etude", tmp_path / name / "etude")  # what is compiled is not compiled again
         shutil.rmtree(tmp_path / name / "etude" / "dialects" / name)
     command = [sys.executable, "-c", WITHOUT, str(ROOT / EXAMPLES["native"]), *gone]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from etude.cli import main
+from tests import zygote
 from tests.dialects.libai import project
 from tests.dialects.libai.test_kill import files_of
 
@@ -247,5 +248,5 @@ def test_libai_trains_without_the_packages_of_detectron2(config: Path) -> None:
         f"assert etude.cli.main(['train', {str(config)!r}, 'train.train_iter=2']) == 0\n"
         f"assert etude.cli.main(['test', {str(config)!r}, 'out/model_final']) == 0\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = zygote.run("-c", code)
     assert done.returncode == 0, done.stderr

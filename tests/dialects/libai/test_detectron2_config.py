@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
-import subprocess
-import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +29,7 @@ from torch import nn
 from yaml import YAMLError
 
 from etude.errors import OutOfScope, UserError
+from tests import zygote
 
 
 @dataclass
@@ -162,9 +161,7 @@ def test_an_installed_detectron2_has_what_is_no_part_of_training(tmp_path: Path)
         assert isinstance(hooks.TorchMemoryStats(), HookBase)
         assert HookBase.__module__.startswith("etude.")
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = zygote.run("-c", textwrap.dedent(code), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from etude.cli import main
+from tests import zygote
 from tests.dialects.libai import project
 
 PARTS = """
@@ -282,11 +281,7 @@ def test_a_script_with_a_loop_of_its_own_trains_resumes_and_evaluates(capfd: pyt
 
 
 def test_a_script_starts_as_many_processes_as_it_is_asked_for() -> None:
-    command = [sys.executable, "-c", "import sys; from etude.cli import main; sys.exit(main(sys.argv[1:]))"]
-    words = [*LAZY, "--num-gpus", "2", "--dist-url", "auto"]
-    done = subprocess.run(
-        [*command, *words], env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=600
-    )
+    done = zygote.etude(*LAZY, "--num-gpus", "2", "--dist-url", "auto")
     assert done.returncode == 0, done.stderr
     assert "World size: 2" in Path("output/log.txt").read_text()
     assert Path("output/log.txt.rank1").exists()
