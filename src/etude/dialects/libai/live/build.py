@@ -1,4 +1,4 @@
-"""Builds the run of a lazy config, as ``tools/train_net.py`` does. Nothing is written before training begins."""
+"""Builds a run from a LiBai or detectron2 lazy config, as ``tools/train_net.py`` does. Training writes the files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def build(plan: Plan, options: Options) -> Run:
-    """Return the default trainer of the config as a run; ``run.loop(run)`` sets up and trains (or only evaluates)."""
+    """Return the default trainer of the config as a run. ``run.loop(run)`` sets up and trains, or only evaluates."""
     cfg = dict_config(dict(plan.source))
     extras: Mapping[str, Any] = options.extras or {}
     arguments = Namespace(
@@ -51,14 +51,14 @@ def build(plan: Plan, options: Options) -> Run:
     asked_for = arguments.eval_only and arguments.resume and not arguments.named
     if asked_for and not (Path(cfg.train.output_dir) / LAST).exists():
         raise ResumeError(f"{printable(str(cfg.train.output_dir))}: there is no checkpoint to evaluate")
-    with _reported(), explained(cfg):
+    with _raising_reported(), explained(cfg):
         run = _build_detectron2(cfg, arguments) if is_detectron2(plan.source) else build_libai(cfg, arguments)
     run.plan, run.world = plan, World.from_environment()
     signals = Signals()
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
-    run.loop = _listening(run.loop, signals)
+    run.loop = _with_signals(run.loop, signals)
     if arguments.fast_dev_run:
-        run.loop = _leaving_nothing(run.loop, str(run.folder))
+        run.loop = _removing_folder(run.loop, str(run.folder))
         run.folder = None
     return run
 
@@ -71,7 +71,7 @@ def _build_detectron2(cfg: Any, arguments: Any) -> Any:
 
 
 def _refuse_shortening(plan: Plan) -> None:
-    """Refuse flags that count batches of an epoch: there are no epochs here, so they would have no effect."""
+    """Raise an error for flags that count batches of an epoch: there are no epochs, so they would have no effect."""
     length = "max_iter" if is_detectron2(plan.source) else "train_iter"
     for flag, given in (("--limit-batches", plan.train.limit_batches), ("--overfit", plan.train.overfit)):
         if given is not None:
@@ -81,8 +81,8 @@ def _refuse_shortening(plan: Plan) -> None:
 
 
 @contextmanager
-def _reported() -> Iterator[None]:
-    """Report what LiBai's parts refuse as a user's mistake, not as a fault of the engine."""
+def _raising_reported() -> Iterator[None]:
+    """Raise the error that is meant for the user (``etude_reported``) in place of LiBai's exception."""
     try:
         yield
     except Exception as error:
@@ -93,7 +93,7 @@ def _reported() -> Iterator[None]:
 
 
 def _adjust(cfg: Any, options: Options, extras: Mapping[str, Any], arguments: Namespace) -> None:
-    """Apply what the command line says for this run only."""
+    """Apply the options of the command line to the config."""
     if options.folder is not None:
         cfg.train.output_dir = str(options.folder)
     if options.resume:
@@ -111,7 +111,7 @@ def _adjust(cfg: Any, options: Options, extras: Mapping[str, Any], arguments: Na
 
 
 def _named(path: str) -> tuple[str, str]:
-    """Return the run's folder, and the checkpoint in it if one was named: a folder (LiBai) or a file (detectron2)."""
+    """Return the run's folder, and the checkpoint if ``path`` is one: a folder (LiBai) or a file (detectron2)."""
     if (Path(path) / LAST).exists():
         return path, ""
     if (Path(path) / "model").is_file() or Path(path).is_file():
@@ -126,7 +126,7 @@ def build_libai(cfg: Any, arguments: Namespace) -> Run:
     setup.seed_all(cfg.train.seed + dist.get_rank())
     if arguments.fast_dev_run:
         setup.fast_dev_run(cfg)
-    written = copy.deepcopy(cfg)  # as a script writes it down: before models and data are put into it
+    written = copy.deepcopy(cfg)  # config.yaml is written from this, as building puts models and data into cfg
     with Held("libai") as said:
         trainer = PutOff(cfg, arguments.named)
     trainer.said = said
@@ -145,7 +145,7 @@ def build_libai(cfg: Any, arguments: Namespace) -> Run:
 
 
 class PutOff(DefaultTrainer):
-    """The default trainer that opens files and data when training begins, so that a plan leaves no trace."""
+    """A default trainer that opens files and data only when training begins, so that ``etude plan`` writes nothing."""
 
     writes = False
     _goes_on = True
@@ -161,19 +161,19 @@ class PutOff(DefaultTrainer):
 
 
 def train(trainer: PutOff, arguments: Namespace, written: Any) -> None:
-    """Set up (folder, log, ``config.yaml`` as it was ``written``) and train."""
+    """Make the folder, open the log, write ``config.yaml`` (``written``), and train."""
     setup.announce(written, arguments)
     trainer.said.say()
     trainer.writes = True
     for hook in trainer._hooks:
         if isinstance(hook, PeriodicWriter):
             hook.write_to(trainer.build_writers())
-    with _reported():
+    with _raising_reported():
         trainer.train()
 
 
 def evaluate(trainer: PutOff, arguments: Namespace, written: Any) -> None:
-    """``--eval-only``: the weights of the last checkpoint or of ``train.load_weight``, once over the test data."""
+    """Evaluate the last checkpoint or ``train.load_weight`` once on the test data, for ``--eval-only``."""
     setup.announce(written, arguments)
     trainer.said.say()
     cfg = trainer.cfg
@@ -185,8 +185,8 @@ def evaluate(trainer: PutOff, arguments: Namespace, written: Any) -> None:
     trainer._evaluate()
 
 
-def _listening(loop: Callable[[Run], None], signals: Signals) -> Callable[[Run], None]:
-    """Return the loop; the first signal ends it after the current iteration."""
+def _with_signals(loop: Callable[[Run], None], signals: Signals) -> Callable[[Run], None]:
+    """Wrap ``loop``, so that the first signal ends it after the current iteration."""
 
     def guarded(run: Run) -> None:
         signals.install()
@@ -198,7 +198,7 @@ def _listening(loop: Callable[[Run], None], signals: Signals) -> Callable[[Run],
     return guarded
 
 
-def _leaving_nothing(loop: Callable[[Run], None], folder: str) -> Callable[[Run], None]:
+def _removing_folder(loop: Callable[[Run], None], folder: str) -> Callable[[Run], None]:
     def guarded(run: Run) -> None:
         try:
             loop(run)

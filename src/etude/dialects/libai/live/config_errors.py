@@ -1,7 +1,7 @@
-"""Reports exceptions before the first step as mistakes of the config, with their places.
+"""Reports exceptions before the first step as errors in the config, with file and line.
 
-``etude train`` checks a config before it builds anything; a script does not. An exception there is explained
-afterwards, by what ``etude check`` finds in the config or by the key that the message names.
+``etude train`` checks a config before it builds anything; a script does not. Its exceptions are explained
+afterwards, by what ``etude check`` finds in the config, or by the key that the message names.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from etude.dialects.libai.lazy.reading.errors import is_users, put_on, says
 from etude.dialects.libai.places import ORIGINS
 from etude.errors import ConfigError, EtudeError, Finding, UserCodeError, raised_in_worker
 
-#: What parts refuse values with.
+#: Exceptions that may come from a wrong value.
 _REFUSALS = (TypeError, ValueError, AssertionError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError)
-#: What can make a part fail; keys that nobody reads and sections that a script does without cannot.
+#: Checks of mistakes that can make building fail. Unused keys and missing optional sections cannot.
 _CAUSES: tuple[Callable[[Tree], Iterable[Finding]], ...] = (
     structure.not_calls,
     structure.not_loaders,
@@ -37,7 +37,7 @@ _CAUSES: tuple[Callable[[Tree], Iterable[Finding]], ...] = (
 
 @contextmanager
 def explained(cfg: Any) -> Iterator[None]:
-    """Blame ``cfg`` for exceptions of the block that come from no user-defined code."""
+    """Explain exceptions of the block by mistakes in ``cfg``, unless user code raised them."""
     try:
         yield
     except Exception as error:
@@ -46,10 +46,10 @@ def explained(cfg: Any) -> Iterator[None]:
 
 
 def explain(error: Exception, cfg: Any) -> None:
-    """Put on ``error`` what is wrong with ``cfg``, if that is what it is about."""
+    """Attach to ``error`` what is wrong with ``cfg``, if that explains it."""
     if isinstance(error, ConfigError) and not any(finding.at for finding in error.findings):
         tree = tree_of(cfg)
-        placed = [replace(each, at=str(tree.place(*_spoken_of(tree, each.message)))) for each in error.findings]
+        placed = [replace(each, at=str(tree.place(*_key_in(tree, each.message)))) for each in error.findings]
         put_on(error, ConfigError(placed))
     if hasattr(error, "etude_reported") or isinstance(error, EtudeError) or not isinstance(error, _REFUSALS):
         return
@@ -63,18 +63,20 @@ def explain(error: Exception, cfg: Any) -> None:
         put_on(error, UserCodeError(f"{says(error)}: a batch's fields are the arguments of {fields[1]}.forward"))
         return
     message = str(error) if str(error) and isinstance(error, AssertionError | ValueError) else says(error)
-    put_on(error, ConfigError(wrong or message, at="" if wrong else str(tree.place(*_spoken_of(tree, message)))))
+    put_on(error, ConfigError(wrong or message, at="" if wrong else str(tree.place(*_key_in(tree, message)))))
 
 
 def tree_of(cfg: Any) -> Tree:
-    """Return a config that a script holds, with the places of what it was read from."""
+    """Return the config of a script as a tree, with the places that its values were read from."""
     values = omegaconf().OmegaConf.to_container(cfg, resolve=False) if is_dict_config(cfg) else {}
     return Tree(_unscaled(without_tuples(values)), ORIGINS.places(), {}, {ORIGINS.file: ""} if ORIGINS.file else {})
 
 
 def _unscaled(values: dict[str, Any]) -> dict[str, Any]:
-    """Values without the milestones that were written as shares and are iterations by now: the length beside them
-    says that the config was scaled."""
+    """Return the values without milestones if the config was scaled, which the length beside them shows.
+
+    They were written as shares of the run and are iterations by now.
+    """
     train = values.get("train")
     scheduler = train.get("scheduler") if isinstance(train, dict) else None
     if not isinstance(train, dict) or not isinstance(scheduler, dict) or "max_iter" not in scheduler:
@@ -83,16 +85,18 @@ def _unscaled(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "train": {**train, "scheduler": written}}
 
 
-def _spoken_of(tree: Tree, message: str) -> Path:
-    """Return the first key with a place that a message names, longer names before shorter ones."""
+def _key_in(tree: Tree, message: str) -> Path:
+    """Return the path of the key that a message names; a full path or a longer name is preferred."""
     words = set(re.findall(r"\w+", message))
     ways = [way for way in tree.places if way and str(way[-1]) in words and len(str(way[-1])) > 3]
     return max(ways, key=lambda way: (dotted(way) in message, len(str(way[-1]))), default=())
 
 
 def require_sound(cfg: Any, args: Any, logger: logging.Logger) -> None:
-    """Refuse, before anything is written, values that cannot be and overrides that set what nobody reads and are nearly
-    a key that somebody does; point at such keys in the config itself, and at overrides that add a key."""
+    """Raise an error for wrong values and misspelt overrides before anything is written.
+
+    Unknown keys in the config itself, and overrides that add a key, are only warnings.
+    """
     given = getattr(args, "opts", None) or []
     added = typos.new_keys({text: way for text, way in ORIGINS.new.items() if text in given})
     tree = tree_of(cfg)

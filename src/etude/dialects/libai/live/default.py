@@ -1,4 +1,4 @@
-"""``DefaultTrainer``: everything that a lazy config describes, built in the order of LiBai's own."""
+"""LiBai's ``DefaultTrainer``, which builds everything that a lazy config describes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ logger = logging.getLogger("libai.engine.default")
 
 
 class DefaultTrainer(TrainerBase):
-    """Override a ``build_*`` to change one thing, ``build_hooks`` or ``self._trainer`` to change how it trains."""
+    """Builds and trains a lazy config. Override ``build_*`` methods or set ``self._trainer`` to change parts of it."""
 
-    #: A checkpoint that the command line named, to resume from instead of the last one.
+    #: The checkpoint that the command line names, to resume from instead of the last one.
     _named = ""
-    #: Whether a run that has ended can be resumed; a script is refused then, as LiBai refuses it.
+    #: Whether a finished run can be resumed. Scripts get an error then, as in LiBai.
     _goes_on = False
-    #: What averages the gradients of several processes while a user-defined step trains.
+    #: Averages gradients over processes if a user-defined step trains.
     _averaging: Averaging | None = None
 
     def __init__(self, cfg: Any) -> None:
@@ -56,7 +56,7 @@ class DefaultTrainer(TrainerBase):
             self._build(cfg)
 
     def _build(self, cfg: Any) -> None:
-        """Everything, in the order of the original."""
+        """Build everything, in LiBai's order: it decides which random numbers each part draws."""
         place_input(cfg, logger)
         self._device = cfg.train.input_placement_device
         self.tokenizer = self.build_tokenizer(cfg)
@@ -82,10 +82,10 @@ class DefaultTrainer(TrainerBase):
     def _build_data(self, cfg: Any) -> None:
         steps = try_get_key(cfg, "train.num_accumulation_steps", default=1) or 1
         self._samples_each = cfg.train.global_batch_size // (1 if cfg.graph.enabled else steps)
-        seen = self._seen(cfg, steps)
+        seen = self._data_position(cfg, steps)
         consumed = int(seen["batches"]) * cfg.train.train_micro_batch_size * dist.get_data_parallel_size()
         cfg.dataloader.consumed_samples = consumed
-        loader = try_get_key(cfg, "dataloader.train")  # absent where build_train_loader is overridden
+        loader = try_get_key(cfg, "dataloader.train")  # may be missing if build_train_loader is overridden
         seen["positioned"] = loader is not None and _accepts(loader, "consumed_samples")
         if seen["positioned"]:
             loader.consumed_samples = consumed
@@ -98,8 +98,8 @@ class DefaultTrainer(TrainerBase):
         if self._resume is not None:
             position.begin_at(self.train_loader, seen)
 
-    def _seen(self, cfg: Any, steps: int) -> dict[str, Any]:
-        """Return what this process has drawn of the data before."""
+    def _data_position(self, cfg: Any, steps: int) -> dict[str, Any]:
+        """Return the position in the data of this process."""
         known = self._resume.data() if self._resume is not None else {}
         return {"batches": self.start_iter * (steps if cfg.graph.enabled else 1), **known}
 
@@ -128,7 +128,7 @@ class DefaultTrainer(TrainerBase):
         return Checkpointer(self.model, cfg.train.output_dir, **keeps, lr_scheduler=self.lr_scheduler, trainer=state)
 
     def resume_or_load(self, resume: bool = True) -> None:
-        """All of the last checkpoint, or only the weights of ``train.load_weight``."""
+        """Resume from the last checkpoint, or load only the weights of ``train.load_weight``."""
         weight_path = self.cfg.train.load_weight
         assert isinstance(weight_path, str), (
             f"cfg.train.load_weight:{weight_path} must be string, it should be your checkpoint dir"
@@ -144,7 +144,7 @@ class DefaultTrainer(TrainerBase):
     # -- training --------------------------------------------------------------------------------------------------
 
     def train(self) -> None:  # type: ignore[override]
-        """From ``start_iter`` to ``max_iter``."""
+        """Train from ``start_iter`` to ``max_iter``."""
         if type(self).run_step is not DefaultTrainer.run_step:
             self._averaging = average(self.model)
         elif self._trainer is not self._of_ours:
@@ -175,7 +175,7 @@ class DefaultTrainer(TrainerBase):
             inner.run_step(self.get_batch)
 
     def build_hooks(self) -> list[Any]:
-        """Timer, scheduler, checkpoints, evaluation, best checkpoint, writers: in this order."""
+        """Return the hooks in order: timer, scheduler, checkpoints, evaluation, best checkpoint, writers."""
         train = self.cfg.train
         made: list[Any] = [
             hooks.IterationTimer(),
@@ -261,7 +261,7 @@ class DefaultTrainer(TrainerBase):
 
     @classmethod
     def build_train_loader(cls, cfg: Any, tokenizer: Any = None) -> Any:
-        """``(train, val or None, test or None)``."""
+        """Return loaders ``(train, val or None, test or None)``."""
         assert try_get_key(cfg, "dataloader.train") is not None, "cfg must contain `dataloader.train` namespace"
         logger.info("Prepare training, validating, testing set")
         loader, train = cfg.dataloader.train, cfg.train
@@ -299,7 +299,7 @@ class DefaultTrainer(TrainerBase):
     def get_batch(
         cls, data: Any, input_placement_device: str | None = None, mixup_func: Callable[..., Any] | None = None
     ) -> dict[str, Any]:
-        """Return what the model's ``forward`` is called with: the fields of a batch, on their device."""
+        """Return the arguments of the model's ``forward``: the fields of a batch, on the device."""
         return to_device(data, input_placement_device, mixup_func)
 
     @classmethod
@@ -308,8 +308,10 @@ class DefaultTrainer(TrainerBase):
 
     @classmethod
     def test(cls, cfg: Any, test_loaders: Sequence[Any], model: Any, evaluator: Any = None) -> Mapping[str, Any]:
-        """Results by the name of the data set's class (``Name_2`` for a second one of that class); of a single loader:
-        the results themselves."""
+        """Return the results by the class name of the dataset; for a single loader the results themselves.
+
+        A second dataset of one class is called ``Name_2``.
+        """
         evaluator = evaluator or cls.build_evaluator(cfg)
         results: OrderedDict[str, Any] = OrderedDict()
         kinds = {type(loader.dataset).__name__ for loader in test_loaders}
@@ -330,7 +332,7 @@ class DefaultTrainer(TrainerBase):
             if dist.is_main_process():
                 logger.info(f"Evaluation results for {name} in csv format:")
                 print_csv_format(results[name])
-        # With one name for all, the last loader's numbers are also there without a name, as LiBai has them.
+        # If all datasets are of one class, the results of the last loader are also there without a prefix, as in LiBai.
         return {**results[name], **(results if len(results) > 1 else {})} if len(kinds) == 1 else results
 
 
@@ -338,7 +340,7 @@ class DefaultTrainer(TrainerBase):
 
 
 def build_tokenizer(cfg: Any) -> Any:
-    """Return the tokenizer of ``cfg.tokenization``; the model's vocabulary is padded to what it needs."""
+    """Return the tokenizer of ``cfg.tokenization``, and set the padded vocabulary size of the model."""
     tokenization = cfg.tokenization
     tokenizer = instantiate(tokenization.tokenizer)
     if try_get_key(tokenization, "append_eod") and tokenizer.eod_token is None:
@@ -350,7 +352,7 @@ def build_tokenizer(cfg: Any) -> Any:
 
 
 def _require_samples(loaders: Sequence[Any]) -> None:
-    """Refuse data to evaluate on that is empty now, and not after the training."""
+    """Raise an error for empty evaluation data now, not after training."""
     for index, loader in enumerate(loaders):
         if hasattr(loader.dataset, "__len__") and len(loader.dataset) == 0:
             raise ConfigError(
@@ -361,7 +363,7 @@ def _require_samples(loaders: Sequence[Any]) -> None:
 
 
 def _numbers_of_samples(train: Any) -> list[int]:
-    """Return how many samples training, validation and test will draw."""
+    """Return the numbers of samples for training, validation and test."""
     evaluation = train.evaluation
     rounds = train.train_iter // evaluation.eval_period + 1 if evaluation.enabled else 1
     each = int(evaluation.eval_iter if evaluation.enabled else 1) * train.test_micro_batch_size
@@ -370,7 +372,7 @@ def _numbers_of_samples(train: Any) -> list[int]:
 
 
 def _datasets(loader: Any) -> list[Any]:
-    """Return the lazy data sets of a loader's config."""
+    """Return the lazy datasets in the config of a loader."""
     dataset = try_get_key(loader, "dataset")
     if dataset is None:
         return []
@@ -379,7 +381,7 @@ def _datasets(loader: Any) -> list[Any]:
 
 
 def _set(loader: Any, key: str, value: Any) -> None:
-    """Put ``key`` where the builder knows it; a user-defined builder need not."""
+    """Set ``key`` if the loader's builder takes it; a user-defined builder may not."""
     if _accepts(loader, key):
         loader[key] = value
 
@@ -396,6 +398,6 @@ def _accepts(loader: Any, key: str) -> bool:
 
 @cache
 def _takes_device(run_step: Callable[..., Any]) -> bool:
-    """Return whether a trainer's ``run_step`` takes the device too, or only ``get_batch`` as the tutorial writes it."""
+    """Return whether ``run_step`` takes the device, too. In LiBai's tutorial it takes only ``get_batch``."""
     parameters = list(inspect.signature(run_step).parameters.values())
     return len(parameters) > 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)

@@ -1,4 +1,4 @@
-"""Who this process is, and what the processes of a run do together. One process alone needs nothing of it."""
+"""LiBai's ``dist`` helpers: rank, world size, barriers, and gathering over data-parallel processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from etude.errors import ConfigError
 
 @dataclass
 class DistUtil:
-    """The sizes of a run: only data-parallel ones can be more than 1."""
+    """The parallel sizes of a run. Only data parallelism is supported, so all others are 1."""
 
     world: World
     device_type: str = "cuda"
@@ -83,7 +83,7 @@ def get_dist_util() -> DistUtil:
 
 
 def setup_dist_util(cfg: Any) -> None:
-    """Take the sizes from ``cfg`` (the node ``train.dist``), and write the computed ones back into it."""
+    """Read the sizes from ``cfg`` (the node ``train.dist``), and write the computed ones back into it."""
     global _util
     world = World.from_environment()
     for key in ("tensor_parallel_size", "pipeline_parallel_size"):
@@ -109,12 +109,12 @@ def setup_dist_util(cfg: Any) -> None:
 
 
 def convert_to_distributed_default_setting(module: Any) -> Any:
-    """OneFlow's way to spread a module; here a module is on its device already."""
+    """Return the module unchanged. OneFlow distributes it here; torch modules are on their device already."""
     return module
 
 
 def join(world: World) -> None:
-    """Meet the other processes of the run, if there are any."""
+    """Join the process group, if there are several processes."""
     if world.size > 1 and not torch_dist.is_initialized():
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         torch_dist.init_process_group(backend, timeout=reports.timeout())
@@ -161,7 +161,7 @@ def get_pipeline_parallel_size() -> int:
 
 
 def set_device_type(device_type: str) -> None:
-    """Choose the kind of device that layers are made on."""
+    """Set the type of device on which layers are made."""
     get_dist_util().set_device_type(device_type)
 
 
@@ -181,7 +181,7 @@ def broadcast_py_object(obj: Any, src: int = 0) -> Any:
 
 
 def gather_batch(fields: Any) -> Any:
-    """Return the fields of all processes' batches in one, process after process; alone: as they are."""
+    """Concatenate the fields of all processes' batches in order of ranks; for one process return them as they are."""
     if get_world_size() == 1 or not isinstance(fields, Mapping):
         return fields
     held: list[Any] = [None] * get_world_size()
@@ -197,12 +197,12 @@ def _on_cpu(value: Any) -> Any:
 
 
 def ttol(tensor: Any, pure_local: bool = False, device: str = "cuda", ranks: Any = None) -> Any:
-    """Return a global tensor as a local one; here every tensor is local."""
+    """Return the tensor unchanged. OneFlow turns a global tensor into a local one; here every tensor is local."""
     return tensor
 
 
 def tensor_to_rank0(tensor: Any, device: str = "cuda", to_local: bool = False) -> Any:
-    """Return a global tensor in the first process; here every process has the whole of it."""
+    """Return the tensor unchanged. OneFlow sends a global tensor to rank 0; here every process has all of it."""
     return tensor
 
 

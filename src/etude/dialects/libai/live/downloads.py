@@ -1,4 +1,4 @@
-"""``libai.utils.file_utils``: files behind addresses, fetched once and kept in a cache."""
+"""``libai.utils.file_utils``: downloads files into a cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 
 
 def cached_path(url_or_filename: Any, cache_dir: Any = None, force_download: bool = False, proxies: Any = None) -> str:
-    """Return a path that can be opened: the file itself, or a copy of what is behind an address."""
+    """Return a local path: the file itself, or the downloaded copy of a URL."""
     name: str = os.fspath(url_or_filename)
     if urlparse(name).scheme in ("http", "https", "ftp"):
         kept = os.fspath(cache_dir) if cache_dir is not None else os.path.expanduser("~/.cache/libai")
@@ -27,7 +27,7 @@ def get_md5(fname: str) -> str:
 
 
 def download_file(out_path: str, url: str) -> None:
-    """Fetch ``url`` into ``out_path``; the file appears when it is whole."""
+    """Download ``url`` to ``out_path``. The file appears only when it is complete."""
     part = f"{out_path}.part"
     with urllib.request.urlopen(url, timeout=60) as source, open(part, "wb") as target:
         shutil.copyfileobj(source, target)
@@ -35,7 +35,7 @@ def download_file(out_path: str, url: str) -> None:
 
 
 def get_data_from_cache(url: str, cache_dir: Any = None, force_download: bool = False, md5: str | None = None) -> str:
-    """Return the file that ``url`` names in ``cache_dir``, fetched unless it is there with the right checksum."""
+    """Return the file of ``url`` in ``cache_dir``. It is downloaded unless it is there with the right checksum."""
     folder = os.fspath(cache_dir) if cache_dir is not None else "data_test"
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, os.path.basename(urlparse(url).path))

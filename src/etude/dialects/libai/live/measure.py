@@ -1,4 +1,4 @@
-"""``etude test``: the weights of a checkpoint on the test data of a LiBai or detectron2 config."""
+"""Evaluates a checkpoint on the test data of a LiBai or detectron2 config, for ``etude test``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ logger = logging.getLogger("libai.engine.default")
 
 
 def measure(plan: Plan, checkpoint: str) -> dict[str, float]:
-    """Return the numbers that the config's evaluator finds. Nothing is trained, no training data is opened."""
+    """Return the results of the config's evaluator. No training data is opened."""
     cfg = dict_config(dict(plan.source))
-    with contextlib.redirect_stdout(sys.stderr), explained(cfg):  # data sets and evaluators may print
+    with contextlib.redirect_stdout(sys.stderr), explained(cfg):  # datasets and evaluators may print
         found = (_of_detectron2 if is_detectron2(plan.source) else _of_libai)(cfg, checkpoint)
     if found is None:
         raise ConfigError("the config has no `dataloader.evaluator`, which says what to measure", at=plan.files[0])

@@ -1,4 +1,4 @@
-"""Adapters that converted LiBai and detectron2 configs name: the native engine calls their models and data."""
+"""Adapters for converted configs: let Étude's native loop use models and data written for LiBai and detectron2."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from etude.dialects.libai.live.data.batches import to_device
 from etude.dialects.libai.live.data.loaders import trivial_batch_collator
 from etude.dialects.libai.live.optim.build import own_parameters
 
-#: A converted config lists this module before your own, which import the old names.
+#: A converted config imports this module before the user's modules, which import the old names.
 imports.install()
 
 
 def settings(of: Mapping[str, Any]) -> Any:
-    """Return a mapping as lazy configs give it to your classes: its keys are attributes, too."""
+    """Return a mapping whose keys are attributes, too, as classes get it from lazy configs."""
     return dict_config(dict(of))
 
 
@@ -31,8 +31,7 @@ def found(name: str) -> Any:
 
 
 class Fields:
-    """Collates LiBai's samples as its loaders do, or by the function ``collate``, and gives the model the fields of
-    the batch by name."""
+    """Collates LiBai's samples, as its loaders or the function ``collate`` do, into fields by name for the model."""
 
     def __init__(self, collate: str = "") -> None:
         self.collate = locate(collate) if collate else trivial_batch_collator
@@ -42,7 +41,7 @@ class Fields:
 
 
 def Mapped(dataset: Any, mapper: Any = None) -> Any:
-    """Return a list of dicts or a data set, each sample through detectron2's mapper, an object or a function's name."""
+    """Return a dataset (or list of dicts) whose samples go through ``mapper``, an object or the name of a function."""
     if mapper is None:
         return dataset
     # Needs fvcore, which users of LiBai do not have.
@@ -52,12 +51,12 @@ def Mapped(dataset: Any, mapper: Any = None) -> Any:
 
 
 def whole(samples: list[Any]) -> list[Any]:
-    """Keep a batch a list of its samples, as the one argument of the model."""
+    """Collate samples into a list, which is the only argument of the model."""
     return [samples]
 
 
 class ClipByGroup(Hook):
-    """Clips as LiBai does: parameters of equal options by the norm of their own gradients."""
+    """Clips gradients as LiBai does: the parameters of each group by the norm of that group."""
 
     def __init__(self, max_norm: float, norm_type: float) -> None:
         self.max_norm, self.norm_type = max_norm, norm_type
@@ -67,7 +66,7 @@ class ClipByGroup(Hook):
         groups = [group for optimizer in run.optimizers.values() for group in optimizer.param_groups]
         decay = {id(parameter): group.get("weight_decay") for group in groups for parameter in group["params"]}
         together: dict[Any, list[torch.nn.Parameter]] = {}
-        for _, _, parameter in own_parameters(run.model):  # in LiBai's order: a norm is a sum, and sums round
+        for _, _, parameter in own_parameters(run.model):  # in LiBai's order, as the sum in a norm rounds
             together.setdefault(decay.get(id(parameter)), []).append(parameter)
         self.groups = list(together.values())
 

@@ -1,4 +1,4 @@
-"""LiBai's and detectron2's trainers going through their iterations with nothing computed, for ``etude plan``."""
+"""Runs LiBai's and detectron2's trainers without computing anything, for ``etude plan``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _POINTS = ("before_train", "before_step", "after_step", "after_train")
 
 
 def rehearse(run: Run, record: Record) -> None:
-    """The scheduler steps for real, and the hooks that save, evaluate and write are asked by their own rules; what they
-    would do is noted. User-defined hooks are noted where they act."""
+    """Run the iterations without steps and record what would happen.
+
+    The scheduler really steps. Hooks that save, evaluate and write decide by their own rules, but only the decision is
+    recorded. User-defined hooks are not called: the points where they would act are recorded.
+    """
     trainer: TrainerBase = run.runner
     trainer._hooks = [_rehearsed(hook, record) for hook in trainer._hooks]
     trainer.run_step = record.update  # type: ignore[method-assign]
@@ -33,7 +36,7 @@ def rehearse(run: Run, record: Record) -> None:
 
 
 def _rehearsed(hook: Any, record: Record) -> HookBase:
-    """Take the work out of a hook, and wrap it in one that notes when it is called."""
+    """Replace the work of a hook, and wrap it in one that records its calls."""
     really = type(hook).__module__.startswith("etude.dialects.libai.")
     if isinstance(hook, PeriodicCheckpointer):
         hook.checkpointer = _Saves(hook.checkpointer, record)
@@ -60,7 +63,7 @@ def _rehearsed(hook: Any, record: Record) -> HookBase:
 
 
 class Rehearsed(HookBase):
-    """Notes the calls of a hook; ``really``: and passes them on."""
+    """Records the calls of a hook and, with ``really``, passes them on."""
 
     def __init__(self, hook: Any, record: Record, *, really: bool) -> None:
         self._hook, self._record, self._really = hook, record, really
@@ -79,7 +82,7 @@ def _overrides(hook: Any, point: str) -> bool:
 
 
 class _Saves:
-    """Stands for a checkpointer: notes the names that it would write, and those that are removed again."""
+    """Replaces a checkpointer: records the names that it would write, and those that it would remove."""
 
     def __init__(self, checkpointer: Any, record: Record) -> None:
         self._ending = getattr(checkpointer, "suffix", "")
@@ -97,7 +100,7 @@ class _Saves:
 
 
 class _Lines(EventWriter):
-    """Stands for all writers together; after the last iteration there is a line only if that was evaluated."""
+    """Replaces all writers. After the last iteration there is another line only if there was an evaluation."""
 
     def __init__(self, record: Record) -> None:
         self._record = record

@@ -1,4 +1,4 @@
-"""Does what a train script does before anything is built: folder, logger, sizes, a copy of the config."""
+"""``default_setup`` of LiBai: makes the folder and the logger, computes batch sizes, writes ``config.yaml``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from etude.errors import printable
 
 
 def default_setup(cfg: Any, args: Any) -> None:
-    """Make the output folder, log what was asked for, compute the sizes and write ``config.yaml``. Seeds nothing."""
+    """Make the output folder, log the arguments, compute batch sizes and write ``config.yaml``. Seeds nothing."""
     cfg.train.resume = args.resume
-    with explained(cfg), Held("libai") as said:  # refused before there is a folder
+    with explained(cfg), Held("libai") as said:  # errors come before a folder is made
         require_sound(cfg, args, logging.getLogger("libai"))
         dist.setup_dist_util(cfg.train.dist)
         check_batch_size(cfg)
@@ -56,7 +56,7 @@ def announce(cfg: Any, args: Any) -> logging.Logger:
 
 
 def report_earlier_run(folder: str, args: Any, logger: logging.Logger) -> None:
-    """Say that a run begins where another has left checkpoints, which it will replace."""
+    """Warn that the folder has checkpoints of an earlier run, which will be replaced."""
     path = os.path.join(folder, LAST)
     if getattr(args, "resume", False) or getattr(args, "eval_only", False) or not os.path.exists(path):
         return
@@ -69,12 +69,12 @@ def report_earlier_run(folder: str, args: Any, logger: logging.Logger) -> None:
 
 
 def check_batch_size(cfg: Any) -> None:
-    """See :func:`etude.dialects.libai.sizes.check_batch_size`."""
+    """Compute the batch sizes, see :func:`etude.dialects.libai.sizes.check_batch_size`."""
     compute.check_batch_size(cfg, dist.get_data_parallel_size())
 
 
 def place_input(cfg: Any, logger: logging.Logger) -> None:
-    """Turn ``input_placement_device="cuda"`` (the default) into the CPU where there is no CUDA, and say so."""
+    """Change ``input_placement_device="cuda"``, the default, to the CPU if there is no CUDA, and log it."""
     wanted = try_get_key(cfg, "train.input_placement_device", default="cuda")
     if str(wanted).startswith("cuda") and not torch.cuda.is_available():
         cfg.train.input_placement_device = "cpu"
@@ -82,9 +82,9 @@ def place_input(cfg: Any, logger: logging.Logger) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Torch's, numpy's and Python's generators, as ``tools/train_net.py`` does it after the setup."""
+    """Seed the generators of torch, numpy and Python, as ``tools/train_net.py`` does after the setup."""
     torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # numpy takes no larger ones
+    np.random.seed(seed % 2**32)  # numpy takes no larger seeds
     random.seed(seed)
 
 

@@ -1,11 +1,11 @@
-"""LiBai's trainers on Étude's engine.
+"""LiBai's trainers (EagerTrainer, GraphTrainer), run by Étude's training loop.
 
 .. code-block:: text
 
     train(start, max):  with EventStorage:  before_train  ( before_step  run_step  after_step )*  after_train
 
-``after_train`` comes in any case. ``trainer.iter`` is the number of the current iteration, and ``max_iter`` after the
-last one. Hooks act in the order they were registered in; there are no priorities.
+``after_train`` is always called. ``trainer.iter`` is the current iteration, and ``max_iter`` after the
+last one. Hooks act in the order of registration; there are no priorities.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ LossDict = Mapping[str, Any]
 
 
 class HookBase:
-    """Something that happens around the steps of a trainer; ``self.trainer`` is the trainer it is registered with."""
+    """Acts around the steps of a trainer. ``self.trainer`` is the trainer that it is registered with."""
 
     trainer: Any = None
 
     def before_train(self) -> None:
-        """Before the first iteration."""
+        """Act before the first iteration."""
 
     def after_train(self) -> None:
-        """After the last iteration, also when training failed."""
+        """Act after the last iteration, also if training failed."""
 
     def before_step(self) -> None:
-        """Before each iteration."""
+        """Act before each iteration."""
 
     def after_step(self) -> None:
-        """After each iteration."""
+        """Act after each iteration."""
 
     def _finish_step(self) -> None:
-        """Do what a resumed run has left to do of the iteration in which its checkpoint was written."""
+        """Act once when a run is resumed: this hook had not acted yet in the iteration that wrote the checkpoint."""
 
 
 class TrainerBase:
-    """A loop with hooks; a subclass says in ``run_step`` what an iteration does."""
+    """A training loop with hooks. Subclasses define one iteration in ``run_step``."""
 
     storage_class: type[Any] = EventStorage
     hook_class: type[Any] = HookBase
@@ -74,11 +74,11 @@ class TrainerBase:
     storage: Any
     cfg: Any
 
-    #: The hook whose ``after_step`` is being called, as a number.
+    #: The index of the hook whose ``after_step`` is running.
     _acting: int | None = None
-    #: The moment of a checkpoint that this trainer resumes from.
+    #: The state of the checkpoint that this trainer resumes from.
     _left_off: Mapping[str, Any] | None = None
-    #: Whether it resumes from one of the last iteration: that one counts, and no step is made.
+    #: Whether it resumes from a checkpoint of the last iteration: then no step is made.
     _only_finishes = False
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class TrainerBase:
 
     @property
     def engine(self) -> Run:
-        """The run of this trainer."""
+        """Return Étude's run of this trainer, made on first use."""
         made: Run | None = self.__dict__.get("_engine")
         if made is None:
             model = getattr(self, "model", None)
@@ -98,8 +98,10 @@ class TrainerBase:
 
     @property
     def bytes_beside(self) -> int:
-        """About what a checkpoint holds beside model and optimizer: generators and data of every process,
-        the ends of the histories, what hooks remember."""
+        """Return the estimated size of a checkpoint without model and optimizer.
+
+        It holds generators and data positions of every process, the last values of histories, and states of hooks.
+        """
         histories = 8 * (16 * min(KEPT, self.engine.total_steps or KEPT) + 400)
         return 10_000 + histories + 45_000 * dist.get_world_size()
 
@@ -107,7 +109,7 @@ class TrainerBase:
         self.run_step()
 
     def register_hooks(self, hooks: Iterable[Any]) -> None:
-        """Take hooks in their order; ``None`` among them is left out."""
+        """Register hooks in the given order. ``None`` is skipped."""
         taken = [hook for hook in hooks if hook is not None]
         for hook in taken:
             if not isinstance(hook, self.hook_class):
@@ -116,7 +118,7 @@ class TrainerBase:
         self._hooks.extend(taken)
 
     def train(self, start_iter: int, max_iter: int) -> None:
-        """Iterations ``start_iter`` up to ``max_iter``, and the hooks around them."""
+        """Run iterations ``start_iter`` up to ``max_iter``, and the hooks around them."""
         logging.getLogger(self.logger_name).info(f"Starting training from iteration {start_iter}")
         self.iter = self.start_iter = start_iter
         self.max_iter = max_iter
@@ -130,8 +132,7 @@ class TrainerBase:
             keep_state(self)
 
     def stop(self, reason: str = "stopped by a hook") -> None:
-        """End after this iteration, in good order: ``after_train`` comes, a checkpoint is written, and the reason is
-        logged; nothing counts as a failure."""
+        """Stop after this iteration: ``after_train`` is called, a checkpoint is saved, and the reason is logged."""
         self.engine.stop(reason)
 
     def before_train(self) -> None:
@@ -157,7 +158,7 @@ class TrainerBase:
             try:
                 hook.after_step()
             except Exception as error:
-                _blame(hook, error)
+                _attach_hook(hook, error)
                 raise
         self._acting = None
 
@@ -166,13 +167,11 @@ class TrainerBase:
             try:
                 getattr(hook, point)()
             except Exception as error:
-                _blame(hook, error)
+                _attach_hook(hook, error)
                 raise
 
     def _samples_per_iteration(self) -> int | None:
-        """Return what one iteration sees; in eager mode that is a micro-batch of every process, not the global
-        batch.
-        """
+        """Return the samples of one iteration; in eager mode a micro-batch per process, not the global batch."""
         own = getattr(self, "global_batch_size", None)
         if own is not None:
             return int(own)
@@ -185,7 +184,7 @@ class TrainerBase:
 
     @staticmethod
     def write_metrics(loss_dict: LossDict, data_time: float, prefix: str = "") -> None:
-        """Put the losses of an iteration into the storage, on the first process; nothing is read from a device."""
+        """Record the losses of an iteration on rank 0, without reading them from the device."""
         if not dist.is_main_process():
             return
         storage = get_event_storage()
@@ -197,7 +196,7 @@ class TrainerBase:
 
 
 def _no_hook(given: Any, trainer: TrainerBase, caller: FrameType) -> AssertionError:
-    """Return the bare assertion that scripts know, with the line that brought what is not a hook."""
+    """Return LiBai's ``AssertionError``, with the line that registered the object, for the command line."""
     file, line = caller.f_code.co_filename, caller.f_lineno
     made = getattr(type(trainer), "build_hooks", None)
     if is_users(file):
@@ -212,14 +211,14 @@ def _no_hook(given: Any, trainer: TrainerBase, caller: FrameType) -> AssertionEr
     return error
 
 
-def _blame(hook: Any, error: Exception) -> None:
-    """Note which hook raised ``error``; of hooks around hooks the innermost."""
+def _attach_hook(hook: Any, error: Exception) -> None:
+    """Attach the hook that raised ``error``; with nested hooks, the innermost."""
     if not hasattr(error, "etude_hook"):
         error.etude_hook = hook  # type: ignore[attr-defined]
 
 
 def iterations(run: Run) -> None:
-    """The loop of a trainer: its own step brings its own data, so a batch is nothing but a tick."""
+    """Run the iterations of a trainer. The batch is None, because ``run_step`` loads its own data."""
     trainer, total = run.runner, run.total_steps or 0
     while run.step < total and not run.stopping:
         train_step(run, None)
@@ -228,22 +227,22 @@ def iterations(run: Run) -> None:
 
 
 class FaceHook(Hook):
-    """Passes the engine's points on to the trainer, so that what a subclass overrides there is what is called."""
+    """Calls the trainer's methods at Étude's points, so that methods which a subclass overrides are called."""
 
     def __init__(self, trainer: TrainerBase) -> None:
         self.trainer = weakref.proxy(trainer)
 
     def calls(self) -> Mapping[str, Call]:
         return {
-            "before_train": self._blaming("before_train", self._before_train),
-            "before_step": self._blaming("before_step", self._before_step),
-            "after_step": self._blaming("after_step", lambda run: self.trainer.after_step()),
+            "before_train": self._naming_hook("before_train", self._before_train),
+            "before_step": self._naming_hook("before_step", self._before_step),
+            "after_step": self._naming_hook("after_step", lambda run: self.trainer.after_step()),
             "on_error": self._on_error,
-            "after_train": self._blaming("after_train", self._after_train),
+            "after_train": self._naming_hook("after_train", self._after_train),
         }
 
-    def _blaming(self, point: str, call: Call) -> Call:
-        """``call``, whose exceptions name the trainer's hook that raised and not this one."""
+    def _naming_hook(self, point: str, call: Call) -> Call:
+        """Wrap ``call``, so that exceptions name the trainer's hook that raised them and not this one."""
 
         def called(run: Run) -> None:
             try:
@@ -281,13 +280,13 @@ class FaceHook(Hook):
 
 
 def log_error(logger: logging.Logger, words: str, error: Exception) -> None:
-    """An exception with its frames; a loss that is not finite comes from none of them, and is only named."""
+    """Log an exception with its traceback; without it for a loss that is not finite, which no line of code raised."""
     diverged = isinstance(getattr(error, "etude_reported", None), Diverged)
     logger.error(words, exc_info=(type(error), error, None if diverged else error.__traceback__))
 
 
 class EagerTrainer(TrainerBase):
-    """One micro-batch per iteration; parameters move every ``grad_acc_steps`` iterations."""
+    """Trains on one micro-batch per iteration. The optimizer steps every ``grad_acc_steps`` iterations."""
 
     def __init__(
         self,
@@ -322,7 +321,7 @@ class EagerTrainer(TrainerBase):
 
 
 class GraphTrainer(TrainerBase):
-    """One call of the graph per iteration: ``grad_acc_steps`` micro-batches, one update."""
+    """Calls the graph once per iteration: ``grad_acc_steps`` micro-batches and one update."""
 
     def __init__(self, graph: Any, data_loader: Iterable[Any], grad_acc_steps: int = 1) -> None:
         super().__init__()
@@ -348,7 +347,7 @@ class GraphTrainer(TrainerBase):
 
 
 class Amp:
-    """Lower precision as LiBai's graph has it: fp16 with a scaler on CUDA, bf16 elsewhere. Off unless asked for."""
+    """Mixed precision as in LiBai's graph: fp16 with a scaler on CUDA, bf16 elsewhere. Off by default."""
 
     def __init__(self, *, enabled: bool = False, device: str = "cpu", data_parallel_size: int = 1) -> None:
         self.enabled, self.device = enabled, torch.device(device).type
@@ -363,11 +362,11 @@ class Amp:
         return torch.autocast(self.device, dtype=dtype)
 
     def backward(self, loss: Any) -> None:
-        """The gradients of ``loss``, scaled up where half precision needs it."""
+        """Compute the gradients of ``loss``, which is scaled in half precision."""
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def update(self, optimizer: Any) -> None:
-        """Clip, step, and start the next sum of gradients."""
+        """Clip the gradients, step, and clear the gradients."""
         if self.scaler is None:
             clip_grad(optimizer)
             optimizer.step()
@@ -380,11 +379,11 @@ class Amp:
 
 
 class NoLoss(UserCodeError, AttributeError):
-    """A model returned nothing to learn from; what LiBai's arithmetic raises then is an ``AttributeError``."""
+    """A model returned no loss. This is an ``AttributeError``, too, because LiBai raises one then."""
 
 
 def total_loss(loss_dict: LossDict) -> Any:
-    """Return the sum of what has ``loss`` in its name: that is what LiBai learns from."""
+    """Return the sum of all values with ``loss`` in their name, which is what LiBai minimises."""
     losses = [value for name, value in loss_dict.items() if "loss" in name]
     if not losses:
         returned = ", ".join(map(str, loss_dict)) or "nothing"

@@ -1,1 +1,1 @@
-"""LiBai's loaders, samplers and sample structures."""
+"""LiBai's loaders, samplers and ``Instance`` samples."""

@@ -1,4 +1,4 @@
-"""From what a loader gives to what a model takes."""
+"""Turns the batch of a loader into the arguments of a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from etude.errors import DataError, UserCodeError
 
 
 def to_device(data: Any, device: str | None, mixup_func: Callable[..., Any] | None = None) -> dict[str, Any]:
-    """Return the fields of a batch on ``device``, by the names of the model's ``forward``."""
+    """Return the fields of a batch on ``device``, by the argument names of the model's ``forward``."""
     if isinstance(data, torch._utils.ExceptionWrapper):
         data.reraise()  # type: ignore[no-untyped-call]
     fields = data.get_fields() if isinstance(data, Instance) else data
@@ -45,7 +45,10 @@ _WORKER = re.compile(r"in DataLoader worker process (\d+)")
 
 @contextmanager
 def reporting_workers() -> Iterator[None]:
-    """torch raises the exception of a worker again with the traceback as its text, and no frame of user code."""
+    """Let the command line report the line of user code that failed in a data worker.
+
+    torch raises the exception again with the worker's traceback as text, and without its frames.
+    """
     try:
         yield
     except Exception as error:

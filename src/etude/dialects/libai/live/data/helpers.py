@@ -1,4 +1,4 @@
-"""Builds LiBai's C++ index builders (``libai.data.data_utils.helpers``) when a data set first asks for them.
+"""Compiles LiBai's C++ index builders (``libai.data.data_utils.helpers``) when a dataset first needs them.
 
 LiBai runs ``make`` inside the checkout at every start. Here the file is compiled once, into a cache, with the pybind11
 headers that come with torch; a module that you built with ``make`` is used as it is.
@@ -26,7 +26,7 @@ from etude.errors import UserError
 
 
 def __getattr__(name: str) -> Any:
-    """Return one of the compiled functions (``build_mapping`` …), which is built when it is called."""
+    """Return one of the functions (``build_mapping`` …). The module is compiled when one is called."""
     if not name.startswith("build_"):
         raise AttributeError(name)
     return lambda *args: getattr(_module(), name)(*args)
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
 @cache
 def _module() -> ModuleType:
     folder = Path(next(iter(importlib.import_module("libai.data.data_utils").__path__)))
-    loader = importlib.machinery.ExtensionFileLoader("helpers", str(_built(folder / "helpers.cpp")))
+    loader = importlib.machinery.ExtensionFileLoader("helpers", str(_compiled(folder / "helpers.cpp")))
     spec = importlib.util.spec_from_file_location("helpers", loader.path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
@@ -43,14 +43,14 @@ def _module() -> ModuleType:
     return module
 
 
-def _built(source: Path) -> Path:
+def _compiled(source: Path) -> Path:
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     digest = hashlib.sha256(source.read_bytes() + torch.__version__.encode()).hexdigest()[:16]
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     target = cache_home / "etude" / "libai" / digest / f"helpers{suffix}"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as made:  # several processes may build at once
+        with tempfile.TemporaryDirectory(dir=target.parent) as made:  # several processes may compile at once
             _compile(source, Path(made, "helpers"))
             os.replace(Path(made, "helpers"), target)
     return target

@@ -1,4 +1,4 @@
-"""LiBai's loader builders: data sets, a sampler of its own, a plain torch ``DataLoader``."""
+"""LiBai's ``build_*_loader`` functions: datasets, LiBai's samplers and a torch ``DataLoader``."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def build_nlp_train_val_test_loader(
     collate_fn: Collate | None = None,
     dataset_mixer: Callable[..., Any] = ConcatDataset,
 ) -> tuple[DataLoader[Any], DataLoader[Any], DataLoader[Any]]:
-    """Cut each data set into parts for training, validation and test, in the proportion of its ``splits``.
+    """Build loaders for training, validation and test. Each dataset is split in the proportion of its ``splits``.
 
-    ``weights`` has no effect, as in LiBai. A data set over indexed documents (``indexed_dataset``) is made three times,
-    each time over other documents; any other one is made once, and its samples are divided.
+    ``weights`` has no effect, as in LiBai. A dataset over indexed documents (``indexed_dataset``) is built three times,
+    each time over other documents; any other one is built once, and its samples are divided.
     """
     counts = list(train_val_test_num_samples) if train_val_test_num_samples is not None else [None] * 3
     cut = [
@@ -69,7 +69,7 @@ def build_nlp_train_loader(
     dataset_mixer: Callable[..., Any] = ConcatDataset,
     **kwargs: Any,
 ) -> tuple[DataLoader[Any], None, None]:
-    """``(loader, None, None)``: no validation and test part."""
+    """Return ``(loader, None, None)``: there is no validation and test part."""
     sampler = _lazy_sampler(sampler, CyclicSampler, shuffle=True)
     made = one_dataset(dataset, dataset_mixer)
     drawn = _sampler(sampler, made, train_batch_size, seed, consumed_samples=consumed_samples)
@@ -84,7 +84,7 @@ def build_nlp_test_loader(
     seed: int = 0,
     collate_fn: Collate | None = None,
 ) -> DataLoader[Any]:
-    """Return a loader of every sample once, in order."""
+    """Return a loader that gives every sample once, in order."""
     sampler = _lazy_sampler(sampler, SingleRoundSampler, shuffle=False, drop_last=False)
     made = instantiate(dataset)
     return _loader(made, _sampler(sampler, made, test_batch_size, seed), num_workers, collate_fn, seed)
@@ -103,7 +103,7 @@ def build_image_train_loader(
     mixup_func: Any = None,
     **kwargs: Any,
 ) -> tuple[DataLoader[Any], None, None]:
-    """``(loader, None, None)``; ``mixup_func`` is kept on the loader for ``get_batch``."""
+    """Return ``(loader, None, None)``. ``mixup_func`` becomes an attribute of the loader, for ``get_batch``."""
     loader, _, _ = build_nlp_train_loader(
         dataset, train_batch_size, test_batch_size, sampler, num_workers, consumed_samples, seed, collate_fn,
         dataset_mixer, **kwargs,
@@ -121,14 +121,14 @@ def build_image_test_loader(
     collate_fn: Collate | None = None,
     **kwargs: Any,
 ) -> DataLoader[Any]:
-    """Shuffle by default, as LiBai does."""
+    """Return a loader that gives every sample once, shuffled by default as in LiBai."""
     sampler = _lazy_sampler(sampler, SingleRoundSampler, shuffle=True, drop_last=False)
     made = instantiate(dataset)
     return _loader(made, _sampler(sampler, made, test_batch_size, seed), num_workers, collate_fn, seed, **kwargs)
 
 
 def trivial_batch_collator(batch: Sequence[Any]) -> Any:
-    """Instances become one instance; anything else is collated as torch does."""
+    """Stack instances into one, or collate anything else as torch does."""
     if isinstance(batch[0], Instance):
         return Instance.stack(batch)
     return torch.utils.data.default_collate(list(batch))
@@ -142,7 +142,7 @@ def _lazy_sampler(given: Any, default: type[Any], **options: Any) -> Any:
 
 
 def _sampler(sampler: Any, dataset: Any, batch_size: int, seed: int, **extra: Any) -> Any:
-    """Build a lazy sampler with what is known only now; return one that was built already as it is."""
+    """Build a lazy sampler with dataset, batch size, rank and seed. A sampler that is built already is returned."""
     if "_target_" not in sampler:
         return sampler
     arguments = {key: sampler[key] for key in sampler if key != "_target_"}
@@ -158,7 +158,7 @@ def _sampler(sampler: Any, dataset: Any, batch_size: int, seed: int, **extra: An
 
 
 def one_dataset(dataset: Any, mixer: Callable[..., Any]) -> Any:
-    """Return one data set, or several as one."""
+    """Return one dataset; several are combined by ``mixer``."""
     if isinstance(dataset, torch.utils.data.Dataset):
         return dataset
     listed = [instantiate(item) for item in _as_list(dataset)]
@@ -179,7 +179,7 @@ def _by_documents(dataset: Any, shares: Sequence[float], counts: Sequence[int | 
     documents = instantiate(dataset.indexed_dataset)
     every, parts = documents.get_doc_idx(), []
     for (begin, end), count in zip(itertools.pairwise(_borders(len(every) - 1, shares)), counts, strict=True):
-        # A part shares the documents with the others, and reads its own list of them while it is made.
+        # All parts share ``documents``. Each reads its own list of indices from it only while it is built.
         documents.set_doc_idx(every[begin : end + 1])
         dataset.indexed_dataset, dataset.max_num_samples = documents, count
         parts.append(instantiate(dataset))
@@ -192,8 +192,7 @@ def _by_samples(dataset: Any, shares: Sequence[float]) -> list[Any]:
 
 
 def _borders(size: int, shares: Sequence[float]) -> list[int]:
-    """Return where each of three parts begins and the last one ends; LiBai shifts all but the first by what
-    rounding has added."""
+    """Return the begins of three parts and the end of the last. As in LiBai, rounding shifts all but the first."""
     shares = [*shares, 0.0, 0.0][:3]
     borders = [0]
     for share in shares:

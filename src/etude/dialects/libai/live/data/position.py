@@ -1,7 +1,7 @@
-"""Tracks how far a trainer is in its data, and resumes the data from there.
+"""Tracks the position of a trainer in its data, and resumes from there.
 
-What samples draw in a worker depends on the number of their batch, so a run that was interrupted goes on with the
-same numbers. What they draw in the process of the trainer comes from its generators, which a checkpoint holds.
+Random numbers in a worker depend on the number of the batch, so a resumed run draws the
+same ones. Those in the main process come from its generators, which a checkpoint holds.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 from etude.data.resume import Snapshot
 from etude.data.seeds import mix, seed_process
 
-#: Loaders that know where to begin (by identity; the loader is kept with it so that the identity stays its own).
+#: Positions of loaders to resume, by ``id``. The loader is kept, too, so that no other object gets its id.
 _BEGIN: dict[int, tuple[Any, Mapping[str, Any]]] = {}
 
 
 def begin_at(loader: Any, state: Mapping[str, Any]) -> None:
-    """Let whoever iterates ``loader`` next begin where ``state`` stood. ``positioned``: it knows already."""
+    """Let the next pass over ``loader`` begin at ``state``. ``positioned`` means that its sampler does so itself."""
     _BEGIN[id(loader)] = (loader, state)
 
 
@@ -33,7 +33,7 @@ _put_off: list[bool] = []
 
 @contextmanager
 def put_off() -> Iterator[None]:
-    """Trainers that are made inside load nothing before they train."""
+    """Let trainers made inside this context load no data before they train."""
     _put_off.append(True)
     try:
         yield
@@ -42,10 +42,10 @@ def put_off() -> Iterator[None]:
 
 
 class Batches:
-    """The batches of a loader, counted from the beginning of the run.
+    """Iterates over a loader and counts the batches from the beginning of the run.
 
-    ``at_once``: the loader is iterated now, so that its workers begin; but not inside :func:`put_off`, and not when
-    it has to be wound forward, which waits for the one that really trains with it.
+    With ``at_once`` the iterator is made now, so that workers start; but not inside :func:`put_off`, and not if
+    batches have to be skipped, which waits until training begins.
     """
 
     def __init__(self, loader: Any, *, at_once: bool = False) -> None:
@@ -56,7 +56,7 @@ class Batches:
         self._skip = 0 if self._positioned else self.batches
         self._seed = int(state.get("seed", torch.initial_seed() & 0x7FFFFFFFFFFFFFFF))
         self._began, self._first = state.get("began"), state.get("first")
-        self._sampler = _remembering_sampler(loader)
+        self._sampler = _stateful_sampler(loader)
         if self._sampler is not None and state.get("sampler"):
             self._sampler.load_state_dict(state["sampler"])
         self._iterator: Iterator[Any] | None = None
@@ -64,9 +64,9 @@ class Batches:
             self.start()
 
     def start(self) -> None:
-        """Let workers begin with the first batches."""
+        """Make the iterator, so that workers load the first batches."""
         if self._iterator is None and self._skip:
-            self._iterator = self._wind()
+            self._iterator = self._skip_seen()
         elif self._iterator is None:
             self._began = Snapshot.take().state_dict()
             self._iterator = iter(self._numbered())
@@ -74,8 +74,8 @@ class Batches:
     def _numbered(self) -> Any:
         return _numbered(self._loader, self._seed, self.batches, self._skip)
 
-    def _wind(self) -> Iterator[Any]:
-        """Iterate as the earlier run did, past what it has seen; the generators of the process are left as they are."""
+    def _skip_seen(self) -> Iterator[Any]:
+        """Return an iterator after the batches of the earlier run, without changing the process's generators."""
         now = Snapshot.take().state_dict()
         numbered = self._numbered()
         Snapshot.of(self._began or now).restore()
@@ -111,14 +111,14 @@ class Batches:
         return getattr(self._iterator, name)
 
     def rest(self) -> None:
-        """Let the workers go; should somebody ask for another batch, it comes from new ones."""
+        """Stop the workers. If another batch is asked for, new workers start."""
         stop = getattr(self._iterator, "_shutdown_workers", None)
         if stop is not None:
             stop()
             self._iterator, self._skip = None, 0 if self._positioned else self.batches
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how many batches were handed out, and from which state of the generators the loader began."""
+        """Return the number of batches so far, and the states of the generators from which the loader began."""
         return {
             "batches": self.batches,
             "seed": self._seed,
@@ -128,19 +128,19 @@ class Batches:
         }
 
 
-def _remembering_sampler(loader: Any, depth: int = 4) -> Any:
-    """Return a sampler somewhere inside a loader that says what its order depends on."""
+def _stateful_sampler(loader: Any, depth: int = 4) -> Any:
+    """Return the sampler inside a loader that has a state, or None."""
     if isinstance(loader, Sampler) and hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict"):
         return loader
     for name in ("batch_sampler", "sampler", "dataset", "_dataset") if depth else ():
-        found = _remembering_sampler(getattr(loader, name, None), depth - 1)
+        found = _stateful_sampler(getattr(loader, name, None), depth - 1)
         if found is not None:
             return found
     return None
 
 
 def batches_of(trainer: Any) -> Batches | None:
-    """Those of a trainer, or of the one inside it; None where it iterates its data in a way of its own."""
+    """Return the batch iterator of a trainer or of its inner trainer; None if it iterates over its data differently."""
     for each in (getattr(trainer, "_trainer", None), trainer):
         held = getattr(each, "__dict__", {})
         found = held.get("_data_loader_iter", held.get("_data_loader_iter_obj"))
@@ -150,13 +150,16 @@ def batches_of(trainer: Any) -> Batches | None:
 
 
 def _numbered(loader: Any, seed: int, number: int, skip: int) -> Any:
-    """Return a copy of a torch loader whose batches know their numbers; any other loader, and a stream, as it is."""
+    """Return a copy of a ``DataLoader`` that seeds workers by the number of the batch.
+
+    Other loaders, and those of iterable datasets, are returned as they are.
+    """
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return loader
     of = "sampler" if loader.batch_sampler is None else "batch_sampler"
     made = copy.copy(loader)
     order = _Order(getattr(loader, of), seed, number, skip, workers=loader.num_workers > 0)
-    # torch refuses another sampler for a loader that was made; this copy has not been iterated yet.
+    # DataLoader forbids setting its sampler. It is safe here, because the copy has not been iterated yet.
     object.__setattr__(made, of, order)
     object.__setattr__(made, "_iterator", None)
     object.__setattr__(made, "order", order)
@@ -164,7 +167,7 @@ def _numbered(loader: Any, seed: int, number: int, skip: int) -> Any:
 
 
 class _Order:
-    """A sampler that leaves out what an earlier run has drawn, and seeds the worker that loads a batch."""
+    """A sampler that skips what an earlier run has drawn, and seeds the worker that loads a batch."""
 
     def __init__(self, inner: Any, seed: int, number: int, skip: int, *, workers: bool) -> None:
         self.inner, self.seed, self.number, self.skip, self.workers = inner, seed, number, skip, workers
@@ -179,7 +182,7 @@ class _Order:
         return getattr(self.inner, name)
 
     def begin(self) -> None:
-        """Draw what is left out; only indices, no sample is loaded."""
+        """Draw the indices to skip, without loading samples."""
         if self._begun is None:
             self._begun = iter(self.inner)
             sum(1 for _ in islice(self._begun, self.skip))
@@ -189,20 +192,20 @@ class _Order:
         drawn, self._begun, self.skip = self._begun, None, 0
         assert drawn is not None
         for index in drawn:
-            yield _Ticket(index, mix(self.seed, self.number)) if self.workers else index
+            yield _SeededIndex(index, mix(self.seed, self.number)) if self.workers else index
             self.number += 1
 
 
-class _Ticket:
-    """The indices of a batch on their way to a worker, where unpacking them seeds its generators."""
+class _SeededIndex:
+    """The indices of a batch. Unpickling them in a worker seeds its generators."""
 
     def __init__(self, index: Any, seed: int) -> None:
         self.index, self.seed = index, seed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpacked, (self.index, self.seed)
+        return _seed_and_return, (self.index, self.seed)
 
 
-def _unpacked(index: Any, seed: int) -> Any:
+def _seed_and_return(index: Any, seed: int) -> Any:
     seed_process(seed)
     return index

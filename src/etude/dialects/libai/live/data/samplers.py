@@ -1,4 +1,4 @@
-"""LiBai's batch samplers: an endless one for training, one pass for evaluation."""
+"""LiBai's batch samplers: ``CyclicSampler`` for training, ``SingleRoundSampler`` for evaluation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch.utils.data import Sampler
 
 
 class TooFewSamples(ValueError, ZeroDivisionError):
-    """A data set that cannot fill one batch; LiBai itself divides by zero then."""
+    """A dataset cannot fill one batch. It is a ``ZeroDivisionError``, too, because LiBai raises one then."""
 
 
 class CyclicSampler(Sampler[list[int]]):
-    """Batches without end; every process has a share of its own, shuffled within itself anew each epoch.
+    """Samples endless batches. Every process has its own share of the data, shuffled anew each epoch.
 
-    ``consumed_samples`` counts the samples of all processes; a sampler that starts with it goes on where that many
-    samples were drawn before. A count that is no whole number of batches of all processes is read as LiBai reads it:
+    ``consumed_samples`` counts the samples of all processes; a sampler that starts with it continues where that many
+    samples were drawn. A count that is no whole number of batches of all processes is interpreted as in LiBai:
     whole epochs by the share of one process, the rest by all.
     """
 
@@ -49,7 +49,7 @@ class CyclicSampler(Sampler[list[int]]):
         return self._position()[0]
 
     def _position(self) -> tuple[int, int]:
-        """Return the epoch, and how many samples of it this process has drawn."""
+        """Return the epoch, and the number of its samples that this process has drawn."""
         if self.consumed_samples % self.actual_batch_size == 0:
             return divmod(self.consumed_samples // self.data_parallel_size, self.data_size_per_epoch)
         epoch, rest = divmod(self.consumed_samples, self.data_size_per_epoch)
@@ -79,18 +79,18 @@ class CyclicSampler(Sampler[list[int]]):
         return self.data_size
 
     def set_consumed_samples(self, consumed_samples: int) -> None:
-        """Go on from here: ``consumed_samples`` were seen by all processes together."""
+        """Continue after ``consumed_samples`` samples of all processes together."""
         self.consumed_samples = consumed_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Go on from the beginning of ``epoch``."""
+        """Continue at the beginning of ``epoch``."""
         self.consumed_samples = epoch * self.data_size_per_epoch * self.data_parallel_size
 
 
 class SingleRoundSampler(Sampler[list[int]]):
-    """Every sample once: a contiguous share per process; one that has a sample less repeats the first.
+    """Samples every index once, a contiguous share per process. A process with one sample less repeats the first.
 
-    With ``drop_last`` all processes yield as many batches, so that none waits for another without effect.
+    With ``drop_last`` all processes yield the same number of batches, so that none waits for another in vain.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class SingleRoundSampler(Sampler[list[int]]):
         self.micro_batch_size = micro_batch_size
 
     def _share(self) -> tuple[int, int, bool]:
-        """First position, number of own samples, and whether a padding sample is needed."""
+        """Return the first position, the number of samples, and whether a padding sample is needed."""
         base, extra = divmod(self.data_size, self.data_parallel_size)
         rank = self.data_parallel_rank
         own = base + (1 if rank < extra else 0)

@@ -1,4 +1,4 @@
-"""A sample as LiBai writes it: an ``Instance`` of named ``DistTensorData`` fields."""
+"""LiBai's samples: an ``Instance`` of named ``DistTensorData`` fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @dataclass
 class DistTensorData:
-    """A tensor on its way to a device. How OneFlow would have spread it is kept and not used."""
+    """A tensor of a sample. OneFlow's settings for distributing it are kept but not used."""
 
     tensor: torch.Tensor
     sbp_list: list[str] = field(default_factory=lambda: ["split_0", "broadcast"])
@@ -24,7 +24,7 @@ class DistTensorData:
 
     @staticmethod
     def stack(distTensor_lists: Sequence[DistTensorData]) -> DistTensorData:
-        """Return tensors of several samples as one of a batch."""
+        """Stack the tensors of several samples into one."""
         if not isinstance(distTensor_lists[0].tensor, torch.Tensor):
             raise TypeError(
                 "DistTensorData.tensor must be a tensor, but got "
@@ -47,7 +47,7 @@ class DistTensorData:
 
 
 class Instance:
-    """Named fields, by attribute: ``Instance(images=…, labels=…)``. The names are those of the model's ``forward``."""
+    """Holds named fields: ``Instance(images=…, labels=…)``. The names are arguments of the model's ``forward``."""
 
     def __init__(self, **kwargs: Any) -> None:
         self._fields: OrderedDict[str, Any] = OrderedDict()
@@ -78,7 +78,7 @@ class Instance:
         return self._fields[name]
 
     def get_fields(self) -> OrderedDict[str, Any]:
-        """Return the fields by name; changes reach the instance."""
+        """Return the fields by name. Changing the mapping changes the instance."""
         return self._fields
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ class Instance:
 
     @staticmethod
     def stack(instance_lists: Sequence[Instance]) -> Instance:
-        """Samples as one batch, field by field."""
+        """Stack samples into one batch, field by field."""
         assert all(isinstance(item, Instance) for item in instance_lists)
         assert len(instance_lists) > 0
         batch = Instance()
@@ -106,7 +106,7 @@ class Instance:
 
 
 def _stacked(values: list[Any]) -> Any:
-    """Return a field of several samples as one of a batch; lists stay a list of lists."""
+    """Stack a field of several samples. Lists become a list of lists."""
     first = values[0]
     if isinstance(first, torch.Tensor):
         return torch.stack(values)

@@ -1,1 +1,1 @@
-"""detectron2's flavour of the parts in :mod:`etude.dialects.libai.live`: only what differs."""
+"""detectron2's trainers, hooks, writers and loaders, where they differ from LiBai's."""

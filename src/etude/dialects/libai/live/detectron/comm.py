@@ -1,4 +1,4 @@
-"""detectron2's ``comm``: who this process is, and gathering over processes."""
+"""detectron2's ``comm``: rank, world size, and gathering over processes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def shared_random_seed() -> int:
 
 
 def reduce_dict(input_dict: dict[str, torch.Tensor], average: bool = True) -> dict[str, torch.Tensor]:
-    """Return every value summed (or averaged) over the processes; the result is right on the first one."""
+    """Return every value summed (or averaged) over processes. Only the result on rank 0 is complete."""
     if _alone():
         return input_dict
     names = sorted(input_dict)

@@ -1,6 +1,6 @@
-"""detectron2's loaders around your own lists of dicts, where detectron2 is not installed; batches stay lists.
+"""detectron2's loaders for user-defined lists of dicts, for use without detectron2. A batch is a list of samples.
 
-Data sets, samplers and batches of one aspect ratio come with detectron2 itself, which wins over this where it is there.
+Datasets, other samplers and batches of one aspect ratio exist only in detectron2, which is used if it is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GIVE_UP_AFTER = 3
 
 
 class MapDataset(Dataset[Any]):
-    """A function over the samples of a data set. Where it returns None another sample is taken instead."""
+    """Applies a function to the samples of a dataset. If it returns None, another sample is taken."""
 
     def __init__(self, dataset: Any, map_func: Callable[[Any], Any]) -> None:
         self._dataset, self._map_func = dataset, map_func
@@ -45,7 +45,7 @@ class MapDataset(Dataset[Any]):
 
 
 class TrainingSampler(Sampler[int]):
-    """One permutation of all samples after the other, without end; each process takes its turn in it."""
+    """Samples endless permutations of all samples. Each process takes every world-size-th."""
 
     def __init__(self, size: int, shuffle: bool = True, seed: int | None = None) -> None:
         if not isinstance(size, int) or size <= 0:
@@ -65,7 +65,7 @@ class TrainingSampler(Sampler[int]):
             yield from shuffled.tolist()
 
     def state_dict(self) -> dict[str, int]:
-        """Return the seed, which may have come about by chance."""
+        """Return the seed, which may be random."""
         return {"seed": self._seed}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
@@ -73,7 +73,7 @@ class TrainingSampler(Sampler[int]):
 
 
 class InferenceSampler(Sampler[int]):
-    """A contiguous share per process; together every sample exactly once."""
+    """Samples a contiguous share per process, so that every sample is taken exactly once."""
 
     def __init__(self, size: int) -> None:
         assert size > 0, "there is no sample to evaluate on"
@@ -90,12 +90,12 @@ class InferenceSampler(Sampler[int]):
 
 
 def trivial_batch_collator(batch: list[Any]) -> list[Any]:
-    """Return the batch as it is: the list of its samples."""
+    """Return the list of samples unchanged."""
     return batch
 
 
 def worker_init_reset_seed(worker_id: int) -> None:
-    """Seed numpy's and Python's generators of a worker, too."""
+    """Seed all random generators of a worker."""
     seed_all_rng(torch.initial_seed() % 2**31 + worker_id)
 
 
@@ -110,7 +110,7 @@ def build_detection_train_loader(
     collate_fn: Collate | None = None,
     **kwargs: Any,
 ) -> DataLoader[Any]:
-    """Endless batches of a list of dicts (or a data set), each sample through ``mapper``."""
+    """Return a loader of endless batches from a list of dicts or a dataset, with ``mapper`` applied to each sample."""
     if aspect_ratio_grouping:
         raise UserError("aspect_ratio_grouping needs detectron2, which is not installed; set it to False")
     dataset, world = _mapped(dataset, mapper), comm.get_world_size()
@@ -136,7 +136,7 @@ def build_detection_test_loader(
     num_workers: int = 0,
     collate_fn: Collate | None = None,
 ) -> DataLoader[Any]:
-    """Return a loader of every sample once, in batches of ``batch_size``."""
+    """Return a loader that gives every sample once, in batches of ``batch_size``."""
     dataset = _mapped(dataset, mapper)
     if not isinstance(dataset, IterableDataset) and sampler is None:
         sampler = InferenceSampler(len(dataset))

@@ -1,4 +1,4 @@
-"""detectron2's defaults: setup, writers, a ``DefaultTrainer`` whose model and data come from a subclass."""
+"""detectron2's ``default_setup``, ``default_writers`` and ``DefaultTrainer``."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from etude.dialects.libai.sizes import auto_scale_workers
 from etude.errors import OutOfScope
 
 logger = logging.getLogger("detectron2.engine.defaults")
-#: LiBai's, under detectron2's name.
+#: LiBai's function with detectron2's name for the logger.
 setup_logger = partial(shared.setup_logger, name="detectron2")
 
 
 def _try_get_key(cfg: Any, *keys: str, default: Any = None) -> Any:
-    """Return the first dotted key that is there, of a lazy or a yacs config."""
+    """Return the value of the first dotted key that exists in a lazy or yacs config."""
     if type(cfg).__name__ != "CfgNode":
         return try_get_key(cfg, *keys, default=default)
     for key in keys:
@@ -51,8 +51,8 @@ def _try_get_key(cfg: Any, *keys: str, default: Any = None) -> Any:
 
 
 def default_setup(cfg: Any, args: Any) -> None:
-    """Folder, logger, the config written down, seeds."""
-    with explained(cfg), Held("detectron2") as said:  # refused before there is a folder
+    """Make the folder and the logger, write the config, and set the seeds."""
+    with explained(cfg), Held("detectron2") as said:  # errors come before a folder is made
         require_sound(cfg, args, logging.getLogger("detectron2"))
     announce(cfg, args)
     said.say()
@@ -60,13 +60,13 @@ def default_setup(cfg: Any, args: Any) -> None:
 
 
 def seed_from(cfg: Any) -> None:
-    """The generators of this process by the config's seed; without one (-1) by chance."""
+    """Seed the generators of this process by the config's seed, or randomly if there is none (-1)."""
     seed = _try_get_key(cfg, "SEED", "train.seed", default=-1)
     seed_all_rng(None if seed < 0 else seed + comm.get_rank())
 
 
 def announce(cfg: Any, args: Any) -> None:
-    """:func:`default_setup` without the seeds."""
+    """Do what :func:`default_setup` does, without checks and seeds."""
     folder = _try_get_key(cfg, "OUTPUT_DIR", "output_dir", "train.output_dir")
     if comm.is_main_process() and folder:
         os.makedirs(folder, exist_ok=True)
@@ -92,23 +92,23 @@ def _write_config(cfg: Any, path: str) -> None:
     logging.getLogger("detectron2").info(f"Full config saved to {path}")
 
 
-#: What code compares with to know what torch can do.
+#: The version that user code compares with.
 TORCH_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 def seed_all_rng(seed: int | None = None) -> None:
-    """Every random generator from one seed; without one, from process, time and the system."""
+    """Seed every random generator; without a seed, from process id, time and the system's randomness."""
     if seed is None:
         seed = os.getpid() + int(datetime.now().strftime("%S%f")) + int.from_bytes(os.urandom(2), "big")
         logger.info(f"Using a generated random seed {seed}")
-    np.random.seed(seed % 2**32)  # numpy takes no larger ones
+    np.random.seed(seed % 2**32)  # numpy takes no larger seeds
     torch.manual_seed(seed)
     random.seed(seed)
     os.environ["PYTHONHASHSEED"] = str(seed)
 
 
 def default_writers(output_dir: str, max_iter: int | None = None) -> list[Any]:
-    """Console, ``metrics.json``, TensorBoard."""
+    """Return the writers for console, ``metrics.json`` and TensorBoard."""
     os.makedirs(output_dir, exist_ok=True)
     return [
         CommonMetricPrinter(max_iter),
@@ -118,7 +118,7 @@ def default_writers(output_dir: str, max_iter: int | None = None) -> list[Any]:
 
 
 def create_ddp_model(model: torch.nn.Module, *, fp16_compression: bool = False, **kwargs: Any) -> torch.nn.Module:
-    """Return the model, wrapped when several processes train it together."""
+    """Return the model, wrapped in DDP if there are several processes."""
     if comm.get_world_size() == 1:
         return model
     if "device_ids" not in kwargs and torch.cuda.is_available():
@@ -132,7 +132,7 @@ def create_ddp_model(model: torch.nn.Module, *, fp16_compression: bool = False, 
 
 
 def get_config_file(config_path: str) -> str:
-    """Return the file of a common config; those of detection models are not there."""
+    """Return the path of a common config. Those of detection models are not included."""
     path = os.path.join(CONFIGS, "detectron2", config_path)
     if not os.path.isfile(path):
         raise RuntimeError(f"{config_path} not available in Model Zoo!")
@@ -145,33 +145,33 @@ def get_config(config_path: str, trained: bool = False) -> Any:
 
 
 def get_checkpoint_url(config_path: str) -> str:
-    """Trained detection models are not part of the engine; there is none for any config."""
+    """Raise an error: trained detection models are not included."""
     raise RuntimeError(f"{config_path} not available in Model Zoo!")
 
 
 def get(config_path: str, trained: bool = False, device: str | None = None) -> Any:
-    """Return the model that a config of the zoo describes; there is none, see :func:`get_checkpoint_url`."""
+    """Raise an error, see :func:`get_checkpoint_url`."""
     return get_checkpoint_url(config_path)
 
 
 def _data(name: str, instead: str) -> Any:
-    """Return a function of detectron2's data room; without detectron2, the data is a script's own."""
+    """Return a function of ``detectron2.data``. Raises an error that says what to do if it is not installed."""
     if ownership.original("detectron2") is None:
         raise NotImplementedError(f"detection data comes from detectron2, which is not installed: {instead}")
     return getattr(importlib.import_module("detectron2.data"), name)
 
 
 def _of_inner(name: str) -> Any:
-    """Return a property that is the attribute of the trainer inside, which makes the steps."""
+    """Return a property for an attribute of the inner trainer, which makes the steps."""
     return property(lambda self: getattr(self._trainer, name), lambda self, value: setattr(self._trainer, name, value))
 
 
 class DefaultTrainer(TrainerBase):
-    """Model, data and evaluators are built by a subclass; optimizer, scheduler, checkpoints and hooks by the config."""
+    """Trains a yacs config. Subclasses build model, data and evaluators; the config gives all other parts."""
 
     def __init__(self, cfg: Any) -> None:
         super().__init__()
-        if not logging.getLogger("detectron2").isEnabledFor(logging.INFO):  # by a script without a setup
+        if not logging.getLogger("detectron2").isEnabledFor(logging.INFO):  # a script may not have called default_setup
             setup_logger()
         cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
         model = self.build_model(cfg)
@@ -190,7 +190,7 @@ class DefaultTrainer(TrainerBase):
         self.register_hooks(self.build_hooks())
 
     def _require_test_data(self) -> None:
-        """Refuse now, and not at the first evaluation, what has an evaluator and no loader for it."""
+        """Raise an error now, not at the first evaluation, if there is an evaluator and no loader for it."""
         own, base = type(self), DefaultTrainer
         names = _try_get_key(self.cfg, "DATASETS.TEST", default=())
         asks = own.build_evaluator.__func__ is not base.build_evaluator.__func__  # type: ignore[attr-defined]
@@ -205,14 +205,14 @@ class DefaultTrainer(TrainerBase):
     model, data_loader, optimizer = (_of_inner(name) for name in ("model", "data_loader", "optimizer"))
 
     def resume_or_load(self, resume: bool = True) -> None:
-        """The last checkpoint if asked for and there; else the weights of ``MODEL.WEIGHTS``."""
+        """Resume from the last checkpoint if ``resume`` and there is one, else load ``MODEL.WEIGHTS``."""
         weights = _try_get_key(self.cfg, "MODEL.WEIGHTS", default="")
         self.checkpointer.resume_or_load(weights, resume=resume)
         if resume and self.checkpointer.has_checkpoint():
             self.start_iter = self.iter + 1
 
     def build_hooks(self) -> list[Any]:
-        """Timer, scheduler, precise BN, checkpoints, evaluation, writers: in this order."""
+        """Return the hooks in order: timer, scheduler, precise BN, checkpoints, evaluation, writers."""
         cfg = self.cfg
         made: list[Any] = [hooks.IterationTimer(), hooks.LRScheduler()]
         if _try_get_key(cfg, "TEST.PRECISE_BN.ENABLED", default=False) and hooks.precise_bn().get_bn_modules(
@@ -236,7 +236,7 @@ class DefaultTrainer(TrainerBase):
         return default_writers(self.cfg.OUTPUT_DIR, self.max_iter)
 
     def train(self) -> Any:  # type: ignore[override]
-        """From ``start_iter`` to ``max_iter``; expected results are verified."""
+        """Train from ``start_iter`` to ``max_iter``, and verify expected results."""
         super().train(self.start_iter, self.max_iter)
         if len(_try_get_key(self.cfg, "TEST.EXPECTED_RESULTS", default=[])) and comm.is_main_process():
             assert hasattr(self, "_last_eval_results"), "No evaluation results obtained during training!"
@@ -251,7 +251,7 @@ class DefaultTrainer(TrainerBase):
 
     def state_dict(self) -> dict[str, Any]:
         inner = self._trainer.state_dict()
-        inner.pop(ETUDE, None)  # what Étude keeps of this trainer holds the inner one's data, too
+        inner.pop(ETUDE, None)  # the outer trainer's entry holds the inner one's data, too
         return {**super().state_dict(), "_trainer": inner}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -263,7 +263,7 @@ class DefaultTrainer(TrainerBase):
     @classmethod
     def build_model(cls, cfg: Any) -> torch.nn.Module:
         """Return the registered model ``cfg.MODEL.META_ARCHITECTURE``; override it for one that is not registered."""
-        # By its import name, so that detectron2's own models are found where detectron2 is installed.
+        # By its import name, so that an installed detectron2 provides its own models.
         model: torch.nn.Module = importlib.import_module("detectron2.modeling").build_model(cfg)
         logger.info(f"Model:\n{model}")
         return model
@@ -291,13 +291,13 @@ class DefaultTrainer(TrainerBase):
 
     @classmethod
     def test(cls, cfg: Any, model: Any, evaluators: Any = None) -> Any:
-        """Results by data set; of a single one: the results themselves."""
+        """Return the results by dataset; for a single one the results themselves."""
         names = cfg.DATASETS.TEST
-        looks = evaluators if isinstance(evaluators, list | tuple) else [evaluators] * len(names)
-        assert len(looks) == len(names), f"{len(names)} != {len(looks)}"
+        given_evaluators = evaluators if isinstance(evaluators, list | tuple) else [evaluators] * len(names)
+        assert len(given_evaluators) == len(names), f"{len(names)} != {len(given_evaluators)}"
         results: OrderedDict[str, Any] = OrderedDict()
-        for name, given in zip(names, looks, strict=True):
-            looked = cls._to_look_with(cfg, name, given)
+        for name, given in zip(names, given_evaluators, strict=True):
+            looked = cls._loader_and_evaluator(cfg, name, given)
             if looked is None:
                 results[name] = {}
                 continue
@@ -308,8 +308,8 @@ class DefaultTrainer(TrainerBase):
         return next(iter(results.values())) if len(results) == 1 else results
 
     @classmethod
-    def _to_look_with(cls, cfg: Any, name: str, given: Any) -> tuple[Any, Any] | None:
-        """Return the loader of a data set and its evaluator; None, with a warning, where none is defined."""
+    def _loader_and_evaluator(cls, cfg: Any, name: str, given: Any) -> tuple[Any, Any] | None:
+        """Return the loader and the evaluator of a dataset; None, with a warning, if there is no evaluator."""
         try:
             loader = cls.build_test_loader(cfg, name)
             return loader, given or cls.build_evaluator(cfg, name)

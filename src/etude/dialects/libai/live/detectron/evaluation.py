@@ -1,4 +1,4 @@
-"""Evaluates a model as detectron2 does: it sees batches as they are."""
+"""detectron2's ``inference_on_dataset``: runs a model over a loader and evaluates it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def print_csv_format(results: Mapping[str, Any]) -> None:
 
 
 def verify_results(cfg: Any, results: Mapping[str, Any]) -> bool:
-    """Return whether the results are what ``cfg.TEST.EXPECTED_RESULTS`` says; the process ends if they are not."""
+    """Compare the results with ``cfg.TEST.EXPECTED_RESULTS``, and exit with code 1 if they differ."""
     expected = cfg.TEST.EXPECTED_RESULTS
     good = True
     for task, metric, wanted, tolerance in expected:

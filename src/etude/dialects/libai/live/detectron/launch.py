@@ -20,10 +20,10 @@ from torch.multiprocessing.spawn import ProcessExitedException
 
 from etude.errors import EtudeError, printable
 
-#: How long processes wait for one another, as detectron2 says it.
+#: The timeout of collectives, as in detectron2.
 DEFAULT_TIMEOUT = timedelta(minutes=30)
-#: Seconds that the other processes leave the first one to say what is wrong.
-_FIRST_WORD = 5.0
+#: Seconds that other ranks wait before they print an error, so that rank 0 prints it first.
+_WAIT_FOR_RANK_0 = 5.0
 
 
 def launch(
@@ -35,7 +35,7 @@ def launch(
     args: tuple[Any, ...] = (),
     timeout: timedelta = DEFAULT_TIMEOUT,
 ) -> None:
-    """Call ``main_func(*args)`` here, or in one new process per device when there are several."""
+    """Call ``main_func(*args)`` here, or in one new process per device if there are several."""
     world = num_machines * num_gpus_per_machine
     if world <= 1:
         main_func(*args)
@@ -45,7 +45,7 @@ def launch(
         dist_url = f"tcp://127.0.0.1:{_free_port()}"
     called = _Call.of(main_func, args)
     given = (called, world, num_gpus_per_machine, machine_rank, dist_url, timeout)
-    with _nameless_main():
+    with _hidden_main():
         started: Any = torch.multiprocessing.spawn(  # type: ignore[attr-defined,no-untyped-call]
             _worker, nprocs=num_gpus_per_machine, args=given, daemon=False, join=False
         )
@@ -53,14 +53,14 @@ def launch(
         while not started.join():
             pass
     except ProcessExitedException as ended:
-        if ended.exit_code and ended.exit_code > 1:  # it has said why
+        if ended.exit_code and ended.exit_code > 1:  # the process has printed its error
             raise SystemExit(ended.exit_code) from ended
         raise
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A function and its arguments, for a process that has not run the script yet that they come from."""
+    """A pickled call, and the script that a new process has to run first to unpickle it."""
 
     file: str
     pickled: bytes
@@ -81,8 +81,8 @@ class _Call:
 
 
 @contextmanager
-def _nameless_main() -> Iterator[None]:
-    """New processes would run the script again as the first thing, before the names that it imports are served."""
+def _hidden_main() -> Iterator[None]:
+    """Hide ``__main__``'s file: spawned processes would run the script before Étude's import names are installed."""
     main = sys.modules["__main__"]
     file = main.__dict__.pop("__file__", None)
     spec, main.__spec__ = main.__spec__, None
@@ -95,7 +95,7 @@ def _nameless_main() -> Iterator[None]:
 
 
 def _run_script(path: str) -> None:
-    """The script without its guarded part; pickled things that name ``__main__`` mean what it defines."""
+    """Run the script without its ``__main__`` part, and make it ``__main__`` for unpickling."""
     module = ModuleType("__mp_main__")
     module.__dict__.update(runpy.run_path(path, run_name="__mp_main__"))
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
@@ -132,8 +132,8 @@ def _worker(
         reported = getattr(error, "etude_reported", error)
         if not isinstance(reported, EtudeError):
             raise
-        if local_rank:  # what ends all processes is said by the first, which ends the others with it
-            time.sleep(_FIRST_WORD)
+        if local_rank:  # rank 0 prints an error that all ranks have, and its end stops the others
+            time.sleep(_WAIT_FOR_RANK_0)
         print("\n".join(f"etude: error: {printable(line)}" for line in str(reported).splitlines()), file=sys.stderr)
         sys.exit(reported.exit_code)
     finally:

@@ -1,4 +1,4 @@
-"""detectron2's ``lazyconfig_train_net.py``: a lazy config as a run."""
+"""detectron2's ``lazyconfig_train_net.py``: builds and trains a lazy config."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from etude.errors import ConfigError
 
 
 def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
-    """Model, optimizer, loader and trainer; hooks and files come when training begins."""
+    """Build model, optimizer, loader, trainer and hooks. Files are opened when training begins."""
     if arguments.fast_dev_run:
         cfg.train.max_iter, cfg.train.eval_period, cfg.train.log_period = 20, 10, 1
     written = prepare(cfg)
@@ -54,10 +54,10 @@ def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
 
 
 def prepare(cfg: Any) -> Any:
-    """Choose a device that is here, join the other processes and seed. Return the config as a script writes it down."""
+    """Choose an available device, join the process group and seed. Return the config to write to ``config.yaml``."""
     if str(cfg.train.device).startswith("cuda") and not torch.cuda.is_available():
         cfg.train.device = "cpu"
-    written = copy.deepcopy(cfg)  # before models are put into it
+    written = copy.deepcopy(cfg)  # building puts models into cfg
     join(World.from_environment())
     seed_from(cfg)
     return written
@@ -69,7 +69,7 @@ def build_model(cfg: Any) -> torch.nn.Module:
 
 
 def _iterations_done(cfg: Any, arguments: Namespace) -> int:
-    """Of the run that is to be resumed, if it has ended; else 0."""
+    """Return the iterations of the run to resume, if it is finished; else 0."""
     folder = str(cfg.train.output_dir)
     resumed = arguments.resume and not arguments.named and not arguments.eval_only
     if not resumed or not has_ended(folder):
@@ -79,7 +79,7 @@ def _iterations_done(cfg: Any, arguments: Namespace) -> int:
 
 
 def _hooks(cfg: Any, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer) -> list[Any]:
-    """In the order of the original's script; the writers come when training begins."""
+    """Return the hooks in the order of detectron2's script. Writers are added when training begins."""
     saver, looked_at = hooks.together(trainer, checkpointer), test_data(cfg)
     return [
         hooks.IterationTimer(),
@@ -93,10 +93,10 @@ def _hooks(cfg: Any, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer
 def do_train(
     cfg: Any, arguments: Namespace, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer, written: Any
 ) -> None:
-    """The config as it was ``written``, the last checkpoint or the first weights, then the loop."""
+    """Write the config (``written``), resume or load the initial weights, and train."""
     if _evaluates(cfg):
         with kept_generators():
-            instantiate(cfg.dataloader.evaluator)  # one that cannot be made is refused now, not after the training
+            instantiate(cfg.dataloader.evaluator)  # errors come now, not after training
     announce(written, arguments)
     if arguments.eval_only:
         _load(cfg, arguments, checkpointer)
@@ -110,7 +110,7 @@ def do_train(
 
 
 def _load(cfg: Any, arguments: Namespace, checkpointer: DetectionCheckpointer) -> bool:
-    """Load the named checkpoint, the last one or the first weights; return whether the run resumes."""
+    """Load the named checkpoint, the last one or the initial weights. Return whether the run resumes."""
     if arguments.named:
         checkpointer.load(arguments.named)
         return True
@@ -127,13 +127,13 @@ def _evaluates(cfg: Any) -> bool:
 
 
 def test_data(cfg: Any) -> Any:
-    """Build what is evaluated on, if anything, before the training, so that a mistake in it does not come after."""
+    """Build the evaluation data, if any, before training, so that errors in it do not come afterwards."""
     with kept_generators():
         return instantiate(cfg.dataloader.test) if _evaluates(cfg) else None
 
 
 def do_test(cfg: Any, model: torch.nn.Module, data: Any) -> Any:
-    """Run the evaluator of ``cfg.dataloader`` on ``data``, if there is one."""
+    """Run the evaluator of ``cfg.dataloader``, if there is one, on ``data``."""
     if not _evaluates(cfg):
         return None
     results = inference_on_dataset(model, data, instantiate(cfg.dataloader.evaluator))

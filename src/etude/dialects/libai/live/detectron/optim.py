@@ -1,4 +1,4 @@
-"""detectron2's parameter groups, gradient clipping by wrapping the optimizer, and what a yacs config builds."""
+"""detectron2's parameter groups and gradient clipping, and optimizers and schedulers from yacs configs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def get_default_optimizer_params(
     lr_factor_func: Callable[[str], float] | None = None,
     overrides: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Groups:
-    """Return groups with rules for norm layers and biases; ``lr_factor_func`` sees ``module.parameter`` names."""
+    """Return groups with rules for norm layers and biases. ``lr_factor_func`` gets ``module.parameter`` names."""
     bias: dict[str, Any] = {"lr": None, "weight_decay": weight_decay_bias}
     if bias_lr_factor is not None and bias_lr_factor != 1.0:
         if base_lr is None:
@@ -67,7 +67,7 @@ def get_default_optimizer_params(
 
 
 def maybe_add_gradient_clipping(cfg: Any, optimizer: Any) -> Any:
-    """Return the optimizer (or its class) with clipping before every step, if ``SOLVER.CLIP_GRADIENTS`` asks for it."""
+    """Return the optimizer (or its class); with ``SOLVER.CLIP_GRADIENTS`` it clips before every step."""
     clip = cfg.SOLVER.CLIP_GRADIENTS
     if not clip.ENABLED:
         return optimizer
@@ -75,13 +75,13 @@ def maybe_add_gradient_clipping(cfg: Any, optimizer: Any) -> Any:
     wrapped = _generate_optimizer_class_with_gradient_clipping(kind, per_param_clipper=_create_gradient_clipper(clip))
     if isinstance(optimizer, type):
         return wrapped
-    # The object stays the one that schedulers and checkpoints of the script hold already.
+    # Schedulers and checkpoints of the script may refer to this object already, so its class is changed.
     optimizer.__class__ = wrapped
     return optimizer
 
 
 def _create_gradient_clipper(cfg: Any) -> Clipper:
-    """Build what clips the gradients of a parameter, as ``SOLVER.CLIP_GRADIENTS`` says."""
+    """Return a function that clips gradients as ``SOLVER.CLIP_GRADIENTS`` says."""
     with about("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", hint=near(cfg.CLIP_TYPE, [kind.value for kind in GradientClipType])):
         kind, limit, norm = GradientClipType(cfg.CLIP_TYPE), cfg.CLIP_VALUE, cfg.NORM_TYPE
     if kind is GradientClipType.VALUE:
@@ -110,7 +110,7 @@ def _generate_optimizer_class_with_gradient_clipping(
 
 
 def build_optimizer(cfg: Any, model: nn.Module) -> torch.optim.Optimizer:
-    """SGD as ``cfg.SOLVER`` says."""
+    """Build SGD as ``cfg.SOLVER`` says."""
     solver = cfg.SOLVER
     groups = get_default_optimizer_params(
         model,
@@ -134,7 +134,7 @@ _SCHEDULERS = ("WarmupMultiStepLR", "WarmupCosineLR", "WarmupStepWithFixedGammaL
 
 
 def build_lr_scheduler(cfg: Any, optimizer: torch.optim.Optimizer) -> LRMultiplier:
-    """``WarmupMultiStepLR`` or ``WarmupCosineLR`` as ``cfg.SOLVER`` says."""
+    """Build the scheduler of ``cfg.SOLVER``: multi-step, cosine or fixed steps, with warm-up."""
     solver = cfg.SOLVER
     name = solver.LR_SCHEDULER_NAME
     if solver.MAX_ITER == 0:

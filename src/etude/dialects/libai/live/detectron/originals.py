@@ -1,6 +1,6 @@
-"""Serves the profilers and the predictor of detectron2's engine from the detectron2 that is installed.
+"""Loads the profiler hooks and the predictor of ``detectron2.engine`` from an installed detectron2.
 
-They are no part of training. Their files are loaded over Étude's engine modules, so that their hooks are hooks here.
+They are no part of training. Their files import Étude's ``detectron2`` modules, so that their hooks work here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
 @cache
 def _loaded(name: str, top: str) -> ModuleType:
-    """Run the original's file. ``sys.modules`` keeps the module that Étude serves under this name."""
+    """Run the original's file. ``sys.modules`` keeps Étude's module of this name."""
     found = ownership.source_in(top, name)
     spec = importlib.util.spec_from_file_location(name, found[0]) if found is not None else None
     if spec is None or spec.loader is None:
@@ -41,7 +41,7 @@ def _loaded(name: str, top: str) -> ModuleType:
 
 
 def _absent(name: str) -> type:
-    """Return a class that says what it needs when it is made: many scripts import it and do without it."""
+    """Return a class that raises an error when it is made: many scripts import it and never use it."""
 
     def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
         raise MissingOriginal(f"{_HOMES[name]}.{name} comes with detectron2, which is not installed", name="detectron2")

@@ -1,4 +1,4 @@
-"""detectron2's schedulers: a multiplier of each group's own learning rate."""
+"""detectron2's schedulers: multipliers of the learning rate of each group."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 
 
 def is_param_scheduler(value: Any) -> bool:
-    """Return whether ``value`` is one of fvcore's schedulers; asked by name, so that others need no fvcore."""
+    """Return whether ``value`` is a scheduler of fvcore. Compares names, so that fvcore need not be installed."""
     return any(kind.__name__ == "ParamScheduler" for kind in type(value).__mro__)
 
 
 class LRMultiplier(torch.optim.lr_scheduler.LRScheduler):
-    """lr = initial lr × ``multiplier(t / max_iter)``; the groups keep their ratios."""
+    """Sets lr = initial lr × ``multiplier(t / max_iter)`` in every group."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, multiplier: Any, max_iter: int, last_iter: int = -1) -> None:
         if not is_param_scheduler(multiplier):
@@ -27,7 +27,7 @@ class LRMultiplier(torch.optim.lr_scheduler.LRScheduler):
         super().__init__(optimizer, last_epoch=last_iter)
 
     def state_dict(self) -> dict[str, Any]:
-        """Numbers only; the multiplier comes from the config."""
+        """Return only numbers; the multiplier comes from the config."""
         return {"base_lrs": self.base_lrs, "last_epoch": self.last_epoch}
 
     def get_lr(self) -> list[float | torch.Tensor]:
@@ -36,7 +36,7 @@ class LRMultiplier(torch.optim.lr_scheduler.LRScheduler):
 
 
 class _Warmup(torch.optim.lr_scheduler.LRScheduler):
-    """The schedulers from before :class:`LRMultiplier`: a factor of warm-up on top of the main curve."""
+    """The base of the deprecated schedulers from before :class:`LRMultiplier`: a main curve times a warm-up factor."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class _Warmup(torch.optim.lr_scheduler.LRScheduler):
 
 
 def _get_warmup_factor_at_iter(method: str, iter: int, warmup_iters: int, warmup_factor: float) -> float:
-    """Return the factor of the learning rate at iteration ``iter`` of a warm-up; 1 behind it."""
+    """Return the factor of the learning rate at iteration ``iter`` of a warm-up; 1 after it."""
     if iter >= warmup_iters:
         return 1.0
     if method == "constant":
@@ -75,7 +75,7 @@ def _get_warmup_factor_at_iter(method: str, iter: int, warmup_iters: int, warmup
 
 
 class WarmupMultiStepLR(_Warmup):
-    """``gamma`` times less at every milestone, behind a warm-up."""
+    """Multiplies by ``gamma`` at every milestone, after a warm-up."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class WarmupMultiStepLR(_Warmup):
 
 
 class WarmupCosineLR(_Warmup):
-    """Half a cosine down to 0, behind a warm-up."""
+    """Follows half a cosine down to 0, after a warm-up."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""detectron2's trainers: the model sees the batch as it is, every returned value is learnt from."""
+"""detectron2's trainers: SimpleTrainer and AMPTrainer. All values that the model returns are losses."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from etude.dialects.libai.live.resume.state import moment, own_part, restore_hoo
 from etude.dialects.libai.live.trainer import log_error
 from etude.errors import Diverged
 
-#: The key of a checkpoint's trainer that detectron2 itself does not have.
+#: The key of Étude's own entry in the trainer's state.
 ETUDE = "etude"
 
 
 class HookBase(shared.HookBase):
     def after_backward(self) -> None:
-        """After the backward pass of each iteration, before the optimizer steps."""
+        """Act after the backward pass of each iteration, before the optimizer steps."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint should hold; nothing unless a hook says otherwise."""
+        """Return the state for a checkpoint; by default nothing."""
         return {}
 
 
@@ -40,7 +40,7 @@ class TrainerBase(shared.TrainerBase):
     storage_class = EventStorage
     hook_class = shared.HookBase
     logger_name = "detectron2.engine.train_loop"
-    #: Whether all processes are there when one saves, each with its own generators to keep.
+    #: Whether all processes save together, so that each can contribute its random generators.
     saves_together = False
 
     def __init__(self) -> None:
@@ -57,18 +57,18 @@ class TrainerBase(shared.TrainerBase):
         self._hooks_after_step()
 
     def after_backward(self) -> None:
-        """Hooks between backward and step; those of a trainer around this one too."""
+        """Call the hooks between backward and step, including those of an outer trainer."""
         for hook in self._hooks:
             hook.after_backward()
         if self._outer is not None:
             self._outer.after_backward()
 
     def surround(self, outer: TrainerBase) -> None:
-        """This trainer makes the steps of ``outer``, whose hooks see the backward pass."""
+        """Set the outer trainer, whose steps this trainer makes: its hooks act after backward, too."""
         self._outer = weakref.proxy(outer)
 
     def settle(self) -> None:
-        """Wait until everything is recorded that is written beside the training."""
+        """Wait until metrics that are written in the background are recorded."""
         inner = getattr(self, "_trainer", None)
         if isinstance(inner, TrainerBase):
             inner.settle()
@@ -80,7 +80,7 @@ class TrainerBase(shared.TrainerBase):
         for hook in self._hooks:
             own = hook.state_dict() if hasattr(hook, "state_dict") and not _is_ours(hook) else {}
             name = type(hook).__qualname__
-            if own and name not in of_hooks:  # the first of a class stands for it
+            if own and name not in of_hooks:  # as in detectron2, only the first hook of a class
                 of_hooks[name] = own
         if of_hooks:
             state["hooks"] = of_hooks
@@ -89,7 +89,7 @@ class TrainerBase(shared.TrainerBase):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         logger = logging.getLogger(self.logger_name)
         self.iter = state_dict["iteration"]
-        self._go_on_from(state_dict.get(ETUDE))
+        self._restore(state_dict.get(ETUDE))
         for name, value in state_dict.get("hooks", {}).items():
             hook = next((hook for hook in self._hooks if type(hook).__qualname__ == name), None)
             if hook is None:
@@ -98,12 +98,12 @@ class TrainerBase(shared.TrainerBase):
                 hook.load_state_dict(value)
 
     def _all_are_here(self) -> bool:
-        """Return whether every process is saving now: in the hook that :attr:`saves_together` speaks of."""
+        """Return whether all processes are saving now, in the checkpoint hook (see :attr:`saves_together`)."""
         acting = None if self._acting is None else self._hooks[self._acting]
         return self.saves_together and isinstance(acting, PeriodicCheckpointer)
 
-    def _go_on_from(self, left_off: Mapping[str, Any] | None) -> None:
-        """Étude's own part of a checkpoint: hooks and data now, generators and records when training begins."""
+    def _restore(self, left_off: Mapping[str, Any] | None) -> None:
+        """Restore Étude's entry of a checkpoint: hooks and data now, generators and records when training begins."""
         if left_off is None:
             return
         self._left_off = left_off
@@ -114,8 +114,8 @@ class TrainerBase(shared.TrainerBase):
             position.begin_at(loader, seen)
 
 
-def _diverged(iteration: int, losses: Mapping[str, float]) -> FloatingPointError:
-    """Return the error that scripts know and catch, with what the command line says of it."""
+def _divergence_error(iteration: int, losses: Mapping[str, float]) -> FloatingPointError:
+    """Return detectron2's error for a loss that is not finite, with a message for the command line."""
     error = FloatingPointError(f"Loss became infinite or NaN at iteration={iteration}!\nloss_dict = {losses}")
     named = ", ".join(f"{name} {value:.4g}" for name, value in losses.items())
     put_on(
@@ -125,12 +125,12 @@ def _diverged(iteration: int, losses: Mapping[str, float]) -> FloatingPointError
 
 
 def _is_ours(hook: Any) -> bool:
-    """Return whether a hook's memory is Étude's: detectron2 itself knows no state of these hooks."""
+    """Return whether Étude saves the state of this hook; detectron2 saves none for it."""
     return bool(getattr(hook, "remembers", False))
 
 
 class SimpleTrainer(TrainerBase):
-    """One batch, one update per iteration."""
+    """Makes one update from one batch per iteration."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class SimpleTrainer(TrainerBase):
         return self._data_loader_iter_obj
 
     def reset_data_loader(self, data_loader_builder: Callable[[], Iterable[Any]]) -> None:
-        """Go on with other data; the old loader is let go before the new one is made."""
+        """Continue with other data. The old loader is freed before the new one is made."""
         del self.data_loader
         self.data_loader = data_loader_builder()
         self._data_loader_iter_obj = None
@@ -193,7 +193,7 @@ class SimpleTrainer(TrainerBase):
         if (iteration + 1) % self.gather_metric_period == 0:
             try:
                 SimpleTrainer.write_metrics(loss_dict, data_time, iteration, prefix)
-            except Exception as error:  # in a thread of its own nobody else would tell
+            except Exception as error:  # in a background thread nothing else would report it
                 log_error(logging.getLogger(self.logger_name), "Exception in writing metrics: ", error)
                 raise
 
@@ -201,7 +201,7 @@ class SimpleTrainer(TrainerBase):
     def write_metrics(  # type: ignore[override]
         loss_dict: Mapping[str, Any], data_time: float, cur_iter: int, prefix: str = ""
     ) -> None:
-        """Means over processes into the storage; a total that is not finite ends training."""
+        """Record the means over processes. Raises an error if the total is not finite."""
         storage = get_event_storage()
         storage.put_scalar("rank_data_time", data_time, cur_iter=cur_iter)
         own = {name: float(value) for name, value in loss_dict.items()}
@@ -212,7 +212,7 @@ class SimpleTrainer(TrainerBase):
         means = {name: float(np.mean([metrics[name] for metrics in gathered])) for name in gathered[0]}
         total = sum(means.values())
         if not np.isfinite(total):
-            raise _diverged(cur_iter, means)
+            raise _divergence_error(cur_iter, means)
         storage.put_scalar(f"{prefix}total_loss", total, cur_iter=cur_iter)
         if len(means) > 1:
             storage.put_scalars(cur_iter=cur_iter, **means)
@@ -235,7 +235,7 @@ class SimpleTrainer(TrainerBase):
 
 
 class AMPTrainer(SimpleTrainer):
-    """:class:`SimpleTrainer` in half precision on CUDA."""
+    """Trains as :class:`SimpleTrainer`, in half precision on CUDA."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class AMPTrainer(SimpleTrainer):
 
 
 def _losses(returned: Any) -> tuple[Any, dict[str, Any]]:
-    """Return what is learnt from, and what is recorded."""
+    """Return the loss to minimise, and the values to record."""
     if isinstance(returned, torch.Tensor):
         return returned, {"total_loss": returned.detach()}
     return sum(returned.values()), {name: _detached(value) for name, value in returned.items()}

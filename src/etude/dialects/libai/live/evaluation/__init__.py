@@ -1,1 +1,1 @@
-"""Runs a LiBai model over a dataset and computes its results."""
+"""Evaluates LiBai models: runs them over a dataset and computes metrics."""

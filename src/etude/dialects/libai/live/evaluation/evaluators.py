@@ -53,7 +53,7 @@ def _brevity(own: int, wanted: int) -> float:
 
 
 class ClsEvaluator(DatasetEvaluator):
-    """``Acc@k`` in percent, from ``prediction_scores`` and ``labels``."""
+    """Computes ``Acc@k`` in percent from ``prediction_scores`` and ``labels``."""
 
     def __init__(self, topk: Sequence[int] = (1, 5)) -> None:
         self.topk = tuple(topk)
@@ -80,7 +80,7 @@ class ClsEvaluator(DatasetEvaluator):
 
 
 class PPLEvaluator(DatasetEvaluator):
-    """``<key>_PPL``: per output, the mean over batches of ``exp(min(20, loss))``."""
+    """Computes ``<key>_PPL`` for each output: the mean over batches of ``exp(min(20, loss))``."""
 
     def __init__(self) -> None:
         self.reset()
@@ -97,7 +97,7 @@ class PPLEvaluator(DatasetEvaluator):
 
 
 class RegEvaluator(DatasetEvaluator):
-    """Correlations between the arg-max predictions and the labels."""
+    """Computes correlations between the arg-max predictions and the labels."""
 
     def __init__(self) -> None:
         self.reset()
@@ -118,9 +118,9 @@ class RegEvaluator(DatasetEvaluator):
 
 
 class BLEUEvaluator(DatasetEvaluator):
-    """Corpus BLEU of ``outputs["candidate"]`` against ``inputs["reference"]`` (or that of the outputs).
+    """Computes corpus BLEU of ``outputs["candidate"]`` and ``inputs["reference"]`` (or that of the outputs).
 
-    A batch of texts or of lists of tokens on both sides; or one list of tokens with a list of references.
+    Both are batches of texts or of lists of tokens; or one list of tokens and a list of references.
     """
 
     def __init__(self) -> None:

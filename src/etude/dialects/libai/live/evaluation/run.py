@@ -1,4 +1,4 @@
-"""Runs a model over a data set and passes its outputs to evaluators."""
+"""Runs a model over a dataset and passes its outputs to evaluators."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ logger = logging.getLogger("libai.evaluation.evaluator")
 
 
 class DatasetEvaluator:
-    """Sees inputs and outputs batch by batch, and answers with numbers at the end."""
+    """The base class of evaluators: gets inputs and outputs batch by batch, and returns results at the end."""
 
     def reset(self) -> None:
-        """Before a round of evaluation."""
+        """Prepare for an evaluation."""
 
     def process(self, inputs: Any, outputs: Any) -> None:
-        """One batch."""
+        """Process one batch."""
 
     def evaluate(self) -> Any:
         """Return the results as a mapping, nested or not."""
 
 
 class DatasetEvaluators(DatasetEvaluator):
-    """Several evaluators as one; their results may not have a key in common."""
+    """Combines several evaluators. Their results must not share a key."""
 
     def __init__(self, evaluators: Sequence[DatasetEvaluator]) -> None:
         super().__init__()
@@ -67,9 +67,9 @@ def inference_on_dataset(
     input_placement_device: str,
     evaluator: DatasetEvaluator | Sequence[DatasetEvaluator] | None,
 ) -> dict[str, Any]:
-    """At most ``eval_iter`` batches through the model in eval mode, each looked at by ``evaluator``.
+    """Run at most ``eval_iter`` batches through the model in eval mode, and return the results of ``evaluator``.
 
-    ``batch_size`` is that of all processes together. The model is back in the mode it was in afterwards, whatever
+    ``batch_size`` is that of all processes together. Afterwards the model is back in its former mode, whatever
     happens.
     """
     looks = _as_evaluator(evaluator)
@@ -93,14 +93,14 @@ def inference_on_dataset(
             watch.tick()
     logger.info(f"Total valid samples: {seen}")
     watch.report()
-    # Only the first process has seen what all of them computed.
+    # Only rank 0 has processed the outputs of all ranks.
     results = dist.broadcast_py_object(looks.evaluate() if dist.is_main_process() else None)
     return {} if results is None else results
 
 
 @contextmanager
 def inference_context(model: Any) -> Iterator[None]:
-    """The model in eval mode for the duration."""
+    """Put the model into eval mode inside this context."""
     training = model.training
     model.eval()
     try:
@@ -110,7 +110,7 @@ def inference_context(model: Any) -> Iterator[None]:
 
 
 class Watch:
-    """Progress at most every five seconds, and the times at the end."""
+    """Logs the progress at most every five seconds, and the times at the end."""
 
     def __init__(self, total: int, log: logging.Logger) -> None:
         self.total, self.done, self.log = total, 0, log
@@ -148,7 +148,7 @@ def _count(inputs: Mapping[str, Any]) -> int:
 
 
 def _cut(fields: Any, count: int) -> Any:
-    """Return the first ``count`` samples of every field that has that dimension."""
+    """Return the first ``count`` samples of every tensor field."""
     if not isinstance(fields, Mapping):
         return fields
     return {
@@ -158,7 +158,7 @@ def _cut(fields: Any, count: int) -> Any:
 
 
 def flatten_results_dict(results: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"a": {"b": 1}}`` → ``{"a/b": 1}``; empty mappings vanish."""
+    """Flatten ``{"a": {"b": 1}}`` to ``{"a/b": 1}``. Empty mappings are dropped."""
     flat: dict[str, Any] = {}
     for key, value in results.items():
         if isinstance(value, Mapping):
@@ -169,7 +169,7 @@ def flatten_results_dict(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def print_csv_format(results: Mapping[str, Any], *, logger_name: str = "libai.evaluation.utils") -> None:
-    """Lines that can be pasted into a table: per task the names of its numbers, then the numbers."""
+    """Log lines to paste into a table: for each task the names of its results, then the numbers."""
     assert isinstance(results, Mapping), results
     logger = logging.getLogger(logger_name)
     for task, numbers in results.items():

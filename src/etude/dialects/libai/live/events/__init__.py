@@ -1,1 +1,1 @@
-"""LiBai's event storage, and the writers that read it."""
+"""LiBai's EventStorage and its writers."""

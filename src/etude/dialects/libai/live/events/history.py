@@ -1,4 +1,4 @@
-"""The values of one metric over time."""
+"""LiBai's HistoryBuffer (the values of one metric over time) and Timer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-#: So many values of a metric go into a checkpoint; no writer looks further back.
+#: The number of values of a metric in a checkpoint. No writer looks further back.
 KEPT = 1000
 
 
 class HistoryBuffer:
-    """The last values with their iterations; ``global_avg`` remembers all that ever came."""
+    """Holds the last values with their iterations, and the mean of all values ever added."""
 
     def __init__(self, max_length: int = 1_000_000) -> None:
         self._max_length = max_length
@@ -23,7 +23,7 @@ class HistoryBuffer:
         self._global_avg = 0.0
 
     def update(self, value: float, iteration: float | None = None) -> None:
-        """Add a value; without an iteration the number of values so far counts."""
+        """Add a value. The default iteration is the number of values so far."""
         if iteration is None:
             iteration = self._count
         if len(self._data) == self._max_length:
@@ -36,15 +36,15 @@ class HistoryBuffer:
         return self._data[-1][0]
 
     def median(self, window_size: int) -> float:
-        """Of the last ``window_size`` values; 0 means of all."""
+        """Return the median of the last ``window_size`` values; 0 means all."""
         return float(np.median([value for value, _ in self._data[-window_size:]]))
 
     def avg(self, window_size: int) -> float:
-        """Return the mean of the last ``window_size`` values; 0 means of all."""
+        """Return the mean of the last ``window_size`` values; 0 means all."""
         return float(np.mean([value for value, _ in self._data[-window_size:]]))
 
     def global_avg(self) -> float:
-        """Return the mean of everything ever added."""
+        """Return the mean of all values ever added."""
         return self._global_avg
 
     def state_dict(self) -> dict[str, Any]:
@@ -58,12 +58,12 @@ class HistoryBuffer:
         self._count, self._global_avg = int(state["count"]), float(state["mean"])
 
     def values(self) -> list[tuple[float, float]]:
-        """``(value, iteration)`` pairs, oldest first."""
+        """Return ``(value, iteration)`` pairs, oldest first."""
         return self._data
 
 
 class Timer:
-    """Runs from its construction; ``seconds`` leaves pauses out."""
+    """A timer that starts when it is made. ``seconds`` excludes pauses."""
 
     def __init__(self) -> None:
         self.reset()
@@ -90,10 +90,10 @@ class Timer:
         self._count_start += 1
 
     def seconds(self) -> float:
-        """Since the start or the last reset, without pauses."""
+        """Return the seconds since the start or the last reset, without pauses."""
         end = self._paused if self._paused is not None else perf_counter()
         return end - self._start - self._total_paused
 
     def avg_seconds(self) -> float:
-        """Seconds per start-resume."""
+        """Return the mean seconds between start or resume and pause."""
         return self.seconds() / self._count_start

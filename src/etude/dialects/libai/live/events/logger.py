@@ -1,4 +1,4 @@
-"""The logger of a run: coloured lines on the console, plain ones in ``log.txt``."""
+"""LiBai's logger: coloured lines on the console, plain ones in ``log.txt``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLOURS = {logging.WARNING: "\x1b[31mWARNING\x1b[0m", logging.ERROR: "\x1b[31;4
 
 
 class ConsoleFormatter(logging.Formatter):
-    """``[11/15 20:42:50 lb.engine]: message``, green; the record itself stays as it is for other handlers."""
+    """Formats ``[11/15 20:42:50 lb.engine]: message`` in green, without changing the record for other handlers."""
 
     def __init__(self, name: str, abbreviation: str) -> None:
         super().__init__(datefmt=_DATE)
@@ -33,7 +33,7 @@ class ConsoleFormatter(logging.Formatter):
 
 
 class Held(logging.Handler):
-    """Keeps what is said while a run is built, for the log that is opened when it begins."""
+    """Keeps log records while a run is built, for the log file that is opened when it begins."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Held(logging.Handler):
             self.say(warnings_only=True)
 
     def say(self, *, warnings_only: bool = False) -> None:
-        """Say now what was kept."""
+        """Log the kept records now."""
         records, self.records = self.records, []
         for record in records:
             if not warnings_only or record.levelno >= logging.WARNING:
@@ -105,7 +105,7 @@ _TIMES: dict[Any, float] = {}
 
 
 def _caller() -> tuple[str, tuple[Any, ...]]:
-    """Return the module and the place of whoever called a helper of this file."""
+    """Return the module and the place of the code that called a helper of this file."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back

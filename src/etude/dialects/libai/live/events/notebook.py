@@ -1,4 +1,4 @@
-"""``get_event_storage()`` in a converted run: what a model puts there reaches the native events."""
+"""``get_event_storage()`` in a converted run: values that a model records there reach the native events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from etude.dialects.libai.live.events import storage as events
 from etude.events.record import Events
 
 
-class _Passing(events.EventStorage):
-    """A storage that also passes on what is put into it; histories and scopes work as ever."""
+class _ForwardingStorage(events.EventStorage):
+    """An EventStorage that also gives the recorded values to the native events."""
 
     def __init__(self, start_iter: int, notes: Events) -> None:
         super().__init__(start_iter)
@@ -24,35 +24,35 @@ class _Passing(events.EventStorage):
         self.notes.put(self._current_prefix + name, _held(value), last=not smoothing_hint)
 
     def put_image(self, img_name: str, img_tensor: Any) -> None:
-        self.notes.put_media("image", img_name, _drawn(img_tensor))
+        self.notes.put_media("image", img_name, _channels_last(img_tensor))
 
     def put_histogram(self, hist_name: str, hist_tensor: Any, bins: int = 1000) -> None:
         self.notes.put_media("histogram", hist_name, hist_tensor.detach().cpu().numpy())
 
 
-class _PassingDetectron2(_Passing, detectron.EventStorage):
+class _ForwardingDetectron2Storage(_ForwardingStorage, detectron.EventStorage):
     pass
 
 
 def _held(value: Any) -> Any:
-    """Return a number, or a copy that no later step changes; nothing is read from a device."""
+    """Return a number, or a copy of the tensor that no later step changes, without reading it from the device."""
     return value.detach().clone().reshape(()) if hasattr(value, "detach") else float(value)
 
 
-def _drawn(image: Any) -> Any:
-    """C×H×W as H×W×C, which is what the native writers take."""
+def _channels_last(image: Any) -> Any:
+    """Return a C×H×W image as H×W×C, which the native writers need."""
     array = image.detach().cpu().numpy() if hasattr(image, "detach") else image
     return array.transpose(1, 2, 0)
 
 
 class Storage(Hook):
-    """Holds the storage open while a run trains, at the iteration that the run is in."""
+    """Opens the storage while a run trains, and sets its iteration."""
 
     priority = 0
-    storage_class: type[_Passing] = _Passing
+    storage_class: type[_ForwardingStorage] = _ForwardingStorage
 
     def __init__(self) -> None:
-        self.storage: _Passing | None = None
+        self.storage: _ForwardingStorage | None = None
         self._left: Mapping[str, Any] | None = None
 
     def before_train(self, run: Run) -> None:
@@ -78,6 +78,6 @@ class Storage(Hook):
 
 
 class StorageDetectron2(Storage):
-    """The same with detectron2's storage, whose scalars may name their iteration."""
+    """Opens detectron2's storage, in which scalars may have their own iteration."""
 
-    storage_class = _PassingDetectron2
+    storage_class = _ForwardingDetectron2Storage

@@ -1,6 +1,6 @@
-"""``EventStorage``: where everything that happens in training is put, and read from by writers and hooks.
+"""LiBai's ``EventStorage``, which holds the scalars, images and histograms of training for writers and hooks.
 
-A tensor that is put stays on its device. All that are waiting cross to Python in one transfer when somebody asks.
+A recorded tensor stays on its device. All waiting tensors are read in one transfer when a value is asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from etude.events.record import numbers_of
 
 _STACK: list[Any] = []
 
-#: This many values may wait, so that a run that never looks does not keep tensors for ever.
+#: At most this many values wait, so that a run that never reads them does not keep tensors for ever.
 _MOST_WAITING = 4096
 
 
@@ -33,9 +33,9 @@ def has_event_storage() -> bool:
 
 
 class EventStorage:
-    """Scalars with histories, images and histograms, each with the iteration it was put in.
+    """Holds scalars with histories, images and histograms, each with its iteration.
 
-    Several threads may put and ask at once, as metrics that are written in the background do.
+    Several threads may record and read at once, as metrics that are written in the background do.
     """
 
     _samples: int
@@ -51,7 +51,7 @@ class EventStorage:
         self._waiting: list[tuple[str, Any, int]] = []
         self._lock = threading.RLock()
 
-    # -- putting -------------------------------------------------------------------------------------------------
+    # -- recording -----------------------------------------------------------------------------------------------
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def put_scalar(self, name: str, value: Any, smoothing_hint: bool = True) -> None:
@@ -59,7 +59,7 @@ class EventStorage:
         self._put(name, value, smoothing_hint, self._iter)
 
     def put_scalars(self, *, smoothing_hint: bool = True, **kwargs: Any) -> None:
-        """Several scalars at once: ``put_scalars(loss=…, accuracy=…)``."""
+        """Record several scalars at once: ``put_scalars(loss=…, accuracy=…)``."""
         for name, value in kwargs.items():
             self.put_scalar(name, value, smoothing_hint=smoothing_hint)
 
@@ -82,7 +82,7 @@ class EventStorage:
         self._newest[name] = (value, iteration)
 
     def _settle(self) -> None:
-        """Read all that wait in one transfer, in the order they were put."""
+        """Read all waiting tensors in one transfer, in the order of recording."""
         if not self._waiting:
             return
         with self._lock:
@@ -105,7 +105,7 @@ class EventStorage:
     def clear_histograms(self) -> None:
         self._histograms = []
 
-    # -- asking --------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------
 
     def history(self, name: str) -> HistoryBuffer:
         found = self.histories().get(name)
@@ -114,17 +114,17 @@ class EventStorage:
         return found
 
     def histories(self) -> Mapping[str, HistoryBuffer]:
-        """Return all histories by name, in the order the names first came."""
+        """Return all histories by name, in the order of first use."""
         self._settle()
         return self._buffers
 
     def latest(self) -> dict[str, tuple[float, int]]:
-        """Name → latest value and its iteration."""
+        """Return the latest value and its iteration, by name."""
         self._settle()
         return self._newest
 
     def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, tuple[float, int]]:
-        """Like :meth:`latest`, with the median of the window for the scalars that are to be smoothed."""
+        """Return :meth:`latest`, with the median of the window for scalars that are to be smoothed."""
         with self._lock:
             return {
                 name: (self._smoothed(name, window_size) if self._smoothing_hints[name] else value, iteration)
@@ -136,7 +136,7 @@ class EventStorage:
 
     @property
     def _history(self) -> Mapping[str, HistoryBuffer]:
-        """The histories under the name that code which looks inside the originals' storage expects."""
+        """Return the histories. User code reads this private attribute of the original."""
         return self.histories()
 
     @property
@@ -146,10 +146,10 @@ class EventStorage:
     def smoothing_hints(self) -> dict[str, bool]:
         return self._smoothing_hints
 
-    # -- where we are --------------------------------------------------------------------------------------------
+    # -- the current iteration -----------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """On to the next iteration; only for loops that do not set ``iter`` themselves."""
+        """Go to the next iteration; only for loops that do not set ``iter`` themselves."""
         self._iter += 1
 
     @property
@@ -166,7 +166,7 @@ class EventStorage:
 
     @property
     def samples(self) -> int:
-        """Samples seen so far; 0 until a trainer says."""
+        """Return the number of samples so far; 0 until a trainer sets it."""
         return getattr(self, "_samples", 0)
 
     @samples.setter
@@ -176,7 +176,7 @@ class EventStorage:
     # -- for a checkpoint ----------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the latest values and the ends of the histories, as long as any writer looks back."""
+        """Return the latest values and the last part of the histories, as far back as any writer looks."""
         return {
             "history": {name: history.state_dict() for name, history in self.histories().items()},
             "latest": {name: list(pair) for name, pair in self.latest().items()},
@@ -191,7 +191,7 @@ class EventStorage:
 
     @contextmanager
     def name_scope(self, name: str) -> Iterator[None]:
-        """Names put inside begin with ``name/``; an inner scope replaces the outer one."""
+        """Prefix the names recorded inside with ``name/``. An inner scope replaces the outer one."""
         before = self._current_prefix
         self._current_prefix = name.rstrip("/") + "/"
         try:
@@ -217,7 +217,7 @@ class EventStorage:
 
 
 def _held(value: Any) -> Any:
-    """Return a number, or a copy of the tensor: later changes do not reach it, and nothing is read from a device."""
+    """Return a number, or a copy of the tensor that later changes do not reach, without reading it from the device."""
     if not hasattr(value, "detach"):
         return float(value)
     if value.numel() != 1:
@@ -226,7 +226,7 @@ def _held(value: Any) -> Any:
 
 
 def histogram(name: str, tensor: Any, bins: int, step: int) -> dict[str, Any]:
-    """Return what TensorBoard's ``add_histogram_raw`` takes."""
+    """Return the arguments of TensorBoard's ``add_histogram_raw``."""
     import torch
 
     low, high = tensor.min().item(), tensor.max().item()

@@ -1,4 +1,4 @@
-"""Writes the storage's values: console lines, ``metrics.json``, TensorBoard."""
+"""LiBai's writers: console lines, ``metrics.json``, TensorBoard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from etude.events.trackers.tensorboard import EventFiles
 
 
 class EventWriter:
-    """Takes what is new from the current storage whenever ``write`` is called."""
+    """The base class of writers. ``write`` takes new values from the current storage."""
 
     def write(self) -> None:
         raise NotImplementedError
@@ -26,14 +26,16 @@ class EventWriter:
 
 
 class Recording(EventWriter):
-    """A writer of scalars. Of each the latest (smoothed) value is written, once; what belongs to an iteration at or
-    before the newest one written earlier is left out."""
+    """A writer of scalars. It writes the latest (smoothed) value of each once.
+
+    Values of iterations up to the newest one that was written earlier are left out.
+    """
 
     _last_write = -1
     _window_size: int
 
     def _news(self) -> list[tuple[str, float, int]]:
-        """Return the scalars that were not written yet, with their iterations."""
+        """Return the scalars that are not written yet, with their iterations."""
         latest = get_event_storage().latest_with_smoothing_hint(self._window_size)
         found = [(name, value, at) for name, (value, at) in latest.items() if at > self._last_write]
         self._last_write = max([self._last_write, *(at for _, _, at in found)])
@@ -41,7 +43,7 @@ class Recording(EventWriter):
 
 
 class JSONWriter(Recording):
-    """One JSON object per iteration and line, appended to a file."""
+    """Appends one JSON object per iteration to a file, each on its own line."""
 
     def __init__(self, json_file: str, window_size: int = 20) -> None:
         self._file_handle = open(json_file, "a", encoding="utf-8")  # noqa: SIM115
@@ -69,7 +71,7 @@ class JSONWriter(Recording):
         return {"last_write": self._last_write, "size": self._size}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back the lines that a run which was interrupted wrote after its checkpoint: they come again."""
+        """Remove the lines that an interrupted run wrote after its checkpoint: the resumed run writes them again."""
         self._last_write, size = int(state["last_write"]), int(state["size"])
         if size < self._size:
             self._file_handle.truncate(size)
@@ -78,7 +80,7 @@ class JSONWriter(Recording):
 
 
 class TensorboardXWriter(Recording):
-    """Scalars, images and histograms to a TensorBoard event file."""
+    """Writes scalars, images and histograms to a TensorBoard event file."""
 
     opens_at_once = True
 
@@ -93,7 +95,7 @@ class TensorboardXWriter(Recording):
 
     @property
     def _writer(self) -> Any:
-        """The ``SummaryWriter``, for calls of one's own."""
+        """Return the ``SummaryWriter``, for your own calls."""
         self._open()
         return self._files.writer
 
@@ -125,7 +127,7 @@ class TensorboardXWriter(Recording):
         return {"last_write": self._last_write}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Hide what a run which was interrupted wrote after its checkpoint."""
+        """Hide the values that an interrupted run wrote after its checkpoint."""
         self._last_write = int(state["last_write"])
         options = self._arguments[1]
         options.setdefault("purge_step", self._last_write + 1)
@@ -134,14 +136,14 @@ class TensorboardXWriter(Recording):
 
 
 class Estimating(EventWriter):
-    """A writer that knows how long the rest will take: by the recorded times, or by the clock between two writes."""
+    """A writer that estimates the remaining time, from recorded times or from the time between two writes."""
 
     _max_iter: int | None
     #: Iteration and time of the last write, as long as no times are recorded.
     _last_write: tuple[int, float] | None = None
 
     def _get_eta(self, storage: Any) -> str | None:
-        """``H:MM:SS``, or None while nobody can know; puts ``eta_seconds`` when times were recorded."""
+        """Return ``H:MM:SS``, or None while it is unknown. Records ``eta_seconds`` if there are recorded times."""
         if self._max_iter is None:
             return None
         iteration = storage.iter
@@ -159,7 +161,7 @@ class Estimating(EventWriter):
 
 
 class CommonMetricPrinter(Estimating):
-    """One console line: losses, times, throughput, learning rate."""
+    """Logs one line: losses, times, throughput, learning rate."""
 
     def __init__(self, batch_size: int, max_iter: int) -> None:
         self.logger = logging.getLogger("libai.utils.events")

@@ -1,1 +1,1 @@
-"""LiBai's hooks."""
+"""LiBai's hooks: timer, learning rate, writers, evaluation, checkpoints."""

@@ -1,4 +1,4 @@
-"""LiBai's hooks: timing, learning rate, writing, evaluating, stopping early. "Next" below is ``iter + 1``."""
+"""LiBai's hooks: timer, learning rate, writers, evaluation, early stopping."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Callback = Callable[[Any], Any]
 
 
 class CallbackHook(HookBase):
-    """Plain functions as a hook; each is called with the trainer."""
+    """Calls plain functions with the trainer."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class CallbackHook(HookBase):
     def after_train(self) -> None:
         if self._after_train:
             self._after_train(self.trainer)
-        # The functions may hold objects that refer to the trainer.
+        # The functions may refer to the trainer, which would not be freed then.
         del self._before_train, self._after_train, self._before_step, self._after_step
 
     def before_step(self) -> None:
@@ -58,7 +58,7 @@ class CallbackHook(HookBase):
 
 
 class IterationTimer(HookBase):
-    """Puts ``time`` per iteration after a warm-up, and says at the end how long everything took."""
+    """Records ``time`` per iteration after a warm-up, and logs the total times at the end."""
 
     logger_name = "libai.engine.hooks"
 
@@ -99,9 +99,9 @@ class IterationTimer(HookBase):
 
 
 class PeriodicWriter(HookBase):
-    """Calls the writers every ``period`` iterations and at the last one; closes them at the end."""
+    """Calls the writers every ``period`` iterations and after the last one, and closes them at the end."""
 
-    #: Whether what comes after the last iteration (the final evaluation) is written before closing.
+    #: Whether values recorded after the last iteration (the final evaluation) are written before closing.
     writes_after_train = False
     remembers = True
     _warned = False
@@ -133,15 +133,15 @@ class PeriodicWriter(HookBase):
             writer.close()
 
     def _settle(self) -> None:
-        """Wait for metrics that a trainer writes in the background; LiBai's write at once."""
+        """Wait for metrics that are written in the background. LiBai has none, so this does nothing."""
 
     def write_to(self, writers: Sequence[EventWriter]) -> None:
-        """Go on with these writers, from where those of a checkpoint were."""
+        """Use these writers, and restore their positions from the resumed checkpoint."""
         self._writers = writers
         self.load_state_dict(self._restored)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how much was written, so that a resumed run writes nothing twice."""
+        """Return the positions of the writers, so that a resumed run writes nothing twice."""
         return {"writers": [w.state_dict() if hasattr(w, "state_dict") else {} for w in self._writers]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -153,7 +153,7 @@ class PeriodicWriter(HookBase):
 
 
 class EvalHook(HookBase):
-    """Runs a function every ``period`` iterations and after training, and puts the numbers it returns."""
+    """Calls a function every ``period`` iterations and after training, and records the numbers that it returns."""
 
     def __init__(self, eval_period: int, eval_function: Callable[[], Any], eval_after_train: bool = True) -> None:
         self._period, self._func, self._eval_after_train = eval_period, eval_function, eval_after_train
@@ -188,12 +188,12 @@ class EvalHook(HookBase):
     def after_train(self) -> None:
         if self._eval_after_train and self.trainer.iter + 1 >= self.trainer.max_iter and not failed(self.trainer):
             self._do_eval()
-        # The function is likely to hold the trainer.
+        # The function probably refers to the trainer, which would not be freed then.
         del self._func
 
 
 class LRScheduler(HookBase):
-    """Puts the learning rate that this iteration used, then steps the scheduler."""
+    """Records the learning rate of this iteration, then steps the scheduler."""
 
     def __init__(self, optimizer: Any = None, scheduler: Any = None) -> None:
         self._optimizer, self._scheduler = optimizer, scheduler
@@ -209,7 +209,7 @@ class LRScheduler(HookBase):
 
     @staticmethod
     def get_best_param_group_id(optimizer: Any) -> int:
-        """Return the group whose lr is shown: the one with most parameters, or the commonest lr if all have one."""
+        """Return the group whose lr is shown: the largest, or one with the most common lr if all have one parameter."""
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         if max(sizes) > 1:
             return sizes.index(max(sizes))
@@ -223,7 +223,7 @@ class LRScheduler(HookBase):
 
 
 class EarlyStop(HookBase):
-    """Ends training, in good order, when a metric has not improved for ``patience`` evaluations.
+    """Stops training if a metric has not improved for ``patience`` evaluations.
 
     Neither LiBai nor detectron2 has this; register it after the ``EvalHook``.
     """
@@ -267,7 +267,7 @@ class EarlyStop(HookBase):
 
 
 def failed(trainer: Any) -> bool:
-    """Return whether training ended by an exception: then nothing is evaluated or kept as the best any more."""
+    """Return whether an exception ended training: then nothing is evaluated or saved as the best."""
     return getattr(getattr(trainer, "engine", None), "error", None) is not None
 
 
@@ -276,9 +276,9 @@ def _shown(seconds: float) -> str:
 
 
 def _divergence(trainer: Any) -> str | None:
-    """Return a warning when the newest losses are not finite; None while they are.
+    """Return a warning if the newest losses are not finite, else None.
 
-    LiBai trains on to the end, and good checkpoints make room for bad ones.
+    LiBai continues to train, and newer checkpoints replace the good ones.
     """
     histories = get_event_storage().histories() if has_event_storage() else {}
     for name, history in histories.items():

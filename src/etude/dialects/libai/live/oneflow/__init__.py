@@ -1,1 +1,1 @@
-"""OneFlow names that LiBai code uses, on torch."""
+"""The names of OneFlow that LiBai code uses, implemented with torch."""

@@ -1,4 +1,4 @@
-"""``import oneflow as flow``: torch, and what OneFlow adds to its functions (placements, ``matmul(transpose_b=True)``).
+"""``import oneflow as flow``: torch, with OneFlow's extra arguments (placements, ``matmul(transpose_b=True)``).
 
 Names that are not here are torch's.
 """
@@ -17,12 +17,12 @@ from etude.dialects.libai.live.oneflow.placements import get_layer_placement, ge
 
 __all__ = ["get_layer_placement", "get_nd_sbp", "placement", "sbp", "to_global", "to_local"]
 
-# LiBai's projects are written for a numpy that still had names for Python's own types.
+# LiBai's projects use ``np.float``, ``np.int`` and so on, which newer numpy has removed.
 for _type in (float, int, object, complex):
     if _type.__name__ not in vars(numpy):
         setattr(numpy, _type.__name__, _type)
 
-#: What code that asks for a version is reported.
+#: The version of OneFlow that user code sees.
 __version__ = "0.9.0"
 Tensor = torch.Tensor
 to_global, to_local = tensors.to_global, tensors.to_local
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     return getattr(torch, name)
 
 
-def _made(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def _with_placement(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     @wraps(make)
     def made(*args: Any, placement: Any = None, sbp: Any = None, **kwargs: Any) -> torch.Tensor:
         if placement is not None:
@@ -48,7 +48,7 @@ for _name in (
     "tensor", "zeros", "ones", "full", "empty", "rand", "randn", "randint", "randperm", "arange", "eye", "linspace",
     "normal",
 ):  # fmt: skip
-    globals()[_name] = _made(getattr(torch, _name))
+    globals()[_name] = _with_placement(getattr(torch, _name))
 
 
 def matmul(
@@ -59,7 +59,7 @@ def matmul(
     transpose_b: bool = False,
     alpha: float = 1.0,
 ) -> torch.Tensor:
-    """Return ``alpha`` times the product, of matrices that are transposed where asked for."""
+    """Return ``alpha`` times the product of two matrices, each optionally transposed."""
     left = input.transpose(-2, -1) if transpose_a else input
     if transpose_b and other.ndim == 2:
         product = torch.nn.functional.linear(left, other)

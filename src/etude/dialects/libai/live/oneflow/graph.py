@@ -1,4 +1,4 @@
-"""Graph mode: OneFlow's ``nn.Graph`` becomes ``torch.compile`` of the model, with the update around it."""
+"""LiBai's graph mode: ``torch.compile`` in place of OneFlow's ``nn.Graph``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from etude.errors import ConfigError
 
 logger = logging.getLogger("libai.models.utils.graph_base")
 
-#: Errors of torch's compiler, by class name: they live in modules that take seconds to import.
+#: Errors of torch's compiler, by class name: their modules take seconds to import.
 _COMPILER_ERRORS = {"InvalidCxxCompiler", "BackendCompilerFailed", "InductorError", "TritonMissing", "CppCompileError"}
 
 
 class GraphBase:
-    """One call trains on a batch (forward, backward, clip, step), or only looks at it (``is_train=False``)."""
+    """Trains on a batch in one call (forward, backward, clip, step), or only runs forward (``is_train=False``)."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class GraphBase:
         self.model, self.optimizer, self.lr_scheduler = model, optimizer, lr_scheduler
         self.is_train, self.grad_acc_steps = is_train, grad_acc_steps
         self.amp = amp or Amp(enabled=fp16, device=device)
-        # The compiler's own random numbers are others than eager mode draws; results are to be the same.
+        # By default compiled code draws other random numbers than eager mode; results should be the same.
         options: dict[str, Any] | None = {"fallback_random": True} if backend == "inductor" else None
         self._compiled = torch.compile(shared(model) if is_train else model, backend=backend, options=options)
         if activation_checkpoint:
@@ -56,7 +56,7 @@ class GraphBase:
 
     def __call__(self, **data: Any) -> Any:
         try:
-            return self._train(data) if self.is_train else self._look(data)
+            return self._train(data) if self.is_train else self._evaluate(data)
         except Exception as error:
             if type(error).__name__ in _COMPILER_ERRORS:
                 raise ConfigError(
@@ -66,7 +66,7 @@ class GraphBase:
             raise
 
     def _train(self, data: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Return a vector per returned value: one number for each micro-batch."""
+        """Return a vector for each value of the model, with one number per micro-batch."""
         returned: dict[str, list[torch.Tensor]] = {}
         for micro_batch in _parts(data, self.grad_acc_steps):
             with self.amp.autocast():
@@ -79,11 +79,11 @@ class GraphBase:
         return {name: torch.stack(values) for name, values in returned.items()}
 
     @torch.no_grad()
-    def _look(self, data: Mapping[str, Any]) -> Any:
+    def _evaluate(self, data: Mapping[str, Any]) -> Any:
         with self.amp.autocast():
             return self._compiled(**data)
 
-    # -- the face of a module, for whoever evaluates it ------------------------------------------------------------
+    # -- methods of a module, for evaluation -----------------------------------------------------------------------
 
     @property
     def training(self) -> bool:
@@ -97,7 +97,7 @@ class GraphBase:
         return self.train(False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's state: in graph mode it belongs to the graph."""
+        """Return the optimizer's state, which belongs to the graph in graph mode."""
         return {"optimizer": self.optimizer.state_dict()} if self.optimizer is not None else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -106,7 +106,7 @@ class GraphBase:
 
 
 def require_compiler(backend: str, device: str) -> None:
-    """Say at once what is missing, instead of a page of the compiler's own errors at the first step."""
+    """Raise an error at once if no compiler is installed, instead of torch's long errors at the first step."""
     if backend != "inductor":
         return
     off = "set graph.enabled=False to train without compiling"
@@ -125,14 +125,14 @@ def require_compiler(backend: str, device: str) -> None:
 
 
 def shared(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the model, wrapped when several processes train it together: their gradients are averaged."""
+    """Return the model, wrapped in DDP if there are several processes."""
     if dist.get_world_size() == 1:
         return model
     return torch.nn.parallel.DistributedDataParallel(model)
 
 
 def say_zero() -> None:
-    """``train.zero_optimization`` is taken, without an effect."""
+    """Warn that ``train.zero_optimization`` has no effect."""
     logger.warning(
         "train.zero_optimization.enabled has no effect here: every process holds the whole state of the optimizer; "
         "results are the same, memory is not saved"
@@ -140,7 +140,7 @@ def say_zero() -> None:
 
 
 def set_activation_checkpoint(model: Any) -> None:
-    """Let the model's own method do it; a model without one keeps its activations, and that is said."""
+    """Call the model's ``set_activation_checkpoint``. Warns if it has none."""
     own = getattr(model, "set_activation_checkpoint", None)
     if own is None:
         logger.warning(

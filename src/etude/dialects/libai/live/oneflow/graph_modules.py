@@ -1,4 +1,4 @@
-"""``nn.Graph`` of OneFlow, run eagerly: ``build`` computes, the optimizers that were added step after it."""
+"""OneFlow's ``nn.Graph``, run eagerly: ``build`` computes, then the added optimizers step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GraphModule:
         self.module = module
 
     def set_stage(self, stage_id: int | None = None, placement: Any = None) -> None:
-        """Accept a pipeline stage; every layer is in the one process."""
+        """Accept a pipeline stage, without an effect: every process has all layers."""
 
     @property
     def name_prefix(self) -> str:
@@ -29,8 +29,8 @@ class GraphModule:
 
     @activation_checkpointing.setter
     def activation_checkpointing(self, wanted: bool) -> None:
-        """Compute the module's activations again in the backward pass instead of keeping them."""
-        # A ``forward`` of the object hides that of its class; without it the class's is back.
+        """Turn recomputing of the module's activations in the backward pass on or off."""
+        # A ``forward`` on the object hides that of its class. Removing it restores the class's.
         vars(self.module).pop("forward", None)
         if wanted:
             forward = partial(checkpoint, self.module.forward, use_reentrant=False)
@@ -44,11 +44,11 @@ class GraphTensor:
         self.tensor = tensor
 
     def set_stage(self, stage_id: int | None = None, placement: Any = None) -> None:
-        """Accept a pipeline stage; every tensor is in the one process."""
+        """Accept a pipeline stage, without an effect: every process has all tensors."""
 
 
 class GraphConfig:
-    """``self.config`` of a graph. Of its switches mixed precision has an effect; the others are accepted."""
+    """``self.config`` of a graph. Only mixed precision has an effect; other settings are accepted."""
 
     def __init__(self) -> None:
         self.amp = False
@@ -63,7 +63,7 @@ class GraphConfig:
 
 
 class Graph:
-    """A graph of your own: override ``build``; ``graph(…)`` runs it.
+    """The base class of user-defined graphs: override ``build``; ``graph(…)`` runs it.
 
     With optimizers (:meth:`add_optimizer`) a call is a training step, and ``build`` calls ``backward`` itself. Mixed
     precision is bfloat16, which needs no scaler.
@@ -83,7 +83,7 @@ class Graph:
         """Accept a scaler; bfloat16 needs none."""
 
     def debug(self, *args: Any, **kwargs: Any) -> None:
-        """Accept a level of detail; there is no compilation to report about."""
+        """Accept a level of detail, without an effect: nothing is compiled."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         device = "cuda" if torch.cuda.is_available() else "cpu"

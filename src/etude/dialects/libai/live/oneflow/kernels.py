@@ -1,4 +1,4 @@
-"""OneFlow's fused kernels (``oneflow._C``) in plain torch: the same arguments, the same results, no fusion.
+"""OneFlow's fused kernels (``oneflow._C``) in plain torch, with the same arguments and results.
 
 Names that are not here are torch's functions of the same name.
 """
@@ -30,12 +30,12 @@ def __getattr__(name: str) -> Any:
 
 
 def amp_white_identity(x: Tensor) -> Tensor:
-    """Return ``x``. OneFlow marks here where mixed precision may begin; torch.autocast decides by itself."""
+    """Return ``x``. In OneFlow this marks where mixed precision may begin; torch.autocast decides by itself."""
     return x
 
 
 def amp_black_identity(x: Tensor) -> Tensor:
-    """Return ``x``. OneFlow marks here where mixed precision must end."""
+    """Return ``x``. In OneFlow this marks where mixed precision must end."""
     return x
 
 
@@ -56,7 +56,7 @@ def fused_bias_add_dropout(a: Tensor, b: Tensor, *, p: float = 0.5, axis: int, g
 
 
 def fused_scale_mask_softmax(x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float | None = 1.0) -> Tensor:
-    """Return attention weights. No ``scale`` is one of 1: layers without query-key scaling give None."""
+    """Return attention weights. A ``scale`` of None means 1: layers without query-key scaling pass it."""
     return torch.softmax((x if scale is None else x * scale).masked_fill(~mask.bool(), fill_value), dim=-1)
 
 
@@ -80,13 +80,13 @@ def fused_scale_tril_softmax_mask_scale(
     a: Tensor, *, p: float = 0.5, diagonal: int = 0, tril_scale_value: float | None = 1.0, tril_fill_value: float = 0.0,
     generator: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return causal attention weights after and before dropout: what is above the diagonal gets the fill value."""
+    """Return causal attention weights after and before dropout. Entries above the diagonal get the fill value."""
     seen = torch.ones(a.shape[-2:], dtype=torch.bool, device=a.device).tril(diagonal)
     return fused_scale_mask_softmax_dropout(a, seen, fill_value=tril_fill_value, scale=tril_scale_value, p=p)
 
 
 def fused_self_attention(hidden_states: Tensor, head_size: int = 8, alpha: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Return scores and values, batch first, of projections (sequence × batch × heads · (query, key, value))."""
+    """Return scores and values, batch first, from projections (sequence × batch × heads · (query, key, value))."""
     length, batch = hidden_states.shape[:2]
     parts = hidden_states.view(length, batch, -1, 3 * head_size).permute(1, 2, 0, 3)
     query, key, value = parts.chunk(3, dim=-1)
@@ -99,7 +99,7 @@ def fused_multi_head_attention_inference_v2(
     output_layout: str = "BM(HK)", scale: float | None = None, causal: bool = False, causal_diagonal_offset: int = 0,
     attn_bias: Tensor | None = None, **ignored: Any,
 ) -> Tensor:  # fmt: skip
-    """Attention over tensors whose axes the layouts name: B batch, H heads, M sequence, K channels of a head."""
+    """Return attention over tensors with the given layouts: B batch, H heads, M sequence, K channels of a head."""
     size = query_head_size
     q = _heads_first(query, query_layout, size)
     k = q if key is None else _heads_first(key, key_layout or query_layout, size)
@@ -171,7 +171,7 @@ def cross_entropy(
 
 
 class _AddAndRelu:
-    """OneFlow's fused batch norm: normalises, adds, rectifies."""
+    """OneFlow's fused batch norm: batch norm, addition, ReLU."""
 
     def forward(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
         normalised: Tensor = super().forward(x)  # type: ignore[misc]
@@ -191,7 +191,7 @@ class FusedBatchNorm3d(_AddAndRelu, torch.nn.BatchNorm3d):
 
 
 def _dropout(x: Tensor, p: float) -> Tensor:
-    """Drop only where gradients are recorded: these kernels are not reported whether a model trains or is measured."""
+    """Apply dropout only if gradients are recorded: these kernels do not know whether the model is training."""
     return F.dropout(x, p, training=torch.is_grad_enabled())
 
 

@@ -11,7 +11,7 @@ from etude.dialects.libai import curves
 
 
 class LRScheduler(torch.optim.lr_scheduler.LRScheduler):
-    """Base of schedulers written for OneFlow: override ``get_lr(base_lr, step)``, or ``update_lrs``."""
+    """The base class of schedulers written for OneFlow: override ``get_lr(base_lr, step)`` or ``update_lrs``."""
 
     def __init__(self, optimizer: Any, last_step: int = -1, verbose: bool = False) -> None:
         self.optimizer, self.last_step, self.verbose = optimizer, last_step, verbose
@@ -106,7 +106,7 @@ class PolynomialLR(_Curve):
 
 
 class WarmUpLR(_Curve):
-    """A scheduler of this module, or the optimizer's own rate, with a warm-up in front of it."""
+    """Adds a warm-up to a scheduler of this module, or to the optimizer's constant rate."""
 
     def __init__(
         self,

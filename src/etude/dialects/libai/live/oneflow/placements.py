@@ -1,4 +1,4 @@
-"""OneFlow's placements and sbp signatures: accepted everywhere, and they mean this process's device.
+"""OneFlow's placements and sbp signatures: accepted everywhere, but they always mean this process's device.
 
 A process holds whole tensors on one device. Several processes train data parallel, whatever a signature says.
 """
@@ -15,11 +15,11 @@ from etude.dialects.libai.live import distributed as dist
 
 
 class placement:
-    """``flow.placement("cuda", ranks=[0])``: a kind of device, and the processes that hold a part."""
+    """``flow.placement("cuda", ranks=[0])``: a type of device, and the ranks that hold a part."""
 
     def __init__(self, type: str = "cpu", ranks: Any = (0,)) -> None:
         self.type = type
-        self._ranks = ranks  # as it was given: torch.compile cannot trace the making of an array
+        self._ranks = ranks  # unconverted: torch.compile cannot trace np.asarray
 
     @property
     def ranks(self) -> Any:
@@ -31,7 +31,7 @@ class placement:
 
     @property
     def device(self) -> torch.device:
-        """The device of this process; the CPU where there is no CUDA."""
+        """Return the device of this process; the CPU if there is no CUDA."""
         if self.type == "cuda" and not torch.cuda.is_available():
             return torch.device("cpu")
         return torch.device(self.type)
@@ -71,7 +71,7 @@ sbp.sbp = sbp  # type: ignore[attr-defined]
 
 
 def get_nd_sbp(sbp_list: Any) -> list[sbp]:
-    """Return the signature that every tensor has here, whatever is asked for."""
+    """Return the signature that every tensor has here, whatever ``sbp_list`` says."""
     assert isinstance(sbp_list, list), f"sbp_list must be a list, not {sbp_list!r}"
     assert len(sbp_list) == 2, f"sbp_list must hold two signatures, not {sbp_list!r}"
     assert all(isinstance(item, sbp) for item in sbp_list), f"sbp_list must hold signatures, not {sbp_list!r}"
@@ -90,7 +90,7 @@ def same_sbp(lhs_sbp: Any, rhs_sbp: Any) -> bool:
 
 
 def get_layer_placement(layer_idx: int, device_type: str | None = None) -> placement:
-    """Return where every layer is: on the device of this process."""
+    """Return the placement of every layer: the device of this process."""
     wanted = device_type or dist.get_dist_util().device_type
     return placement.all("cpu" if wanted == "cuda" and not torch.cuda.is_available() else wanted)
 

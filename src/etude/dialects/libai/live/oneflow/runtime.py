@@ -1,4 +1,4 @@
-"""OneFlow's runtime on torch: ``boxing``, ``comm``, ``mock_torch``, ``utils.global_view``, ``unittest`` and others."""
+"""OneFlow's runtime modules: ``boxing``, ``comm``, ``mock_torch``, ``utils.global_view``, ``unittest`` and others."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ def barrier() -> None:
 
 
 def init_rdma() -> None:
-    """Accept RDMA; the backend of torch.distributed chooses its own transport."""
+    """Do nothing: the backend of torch.distributed chooses its own transport."""
 
 
 def set_fusion_threshold_mbytes(value: int) -> None:
-    """Accept the size of fused messages; DistributedDataParallel has its own buckets."""
+    """Do nothing: DistributedDataParallel has its own buckets."""
 
 
 def set_fusion_max_ops_num(value: int) -> None:
-    """Accept the number of fused operations."""
+    """Do nothing: there are no fused operations."""
 
 
 def disable_group_boxing_by_dst_parallel(value: bool = True) -> None:
-    """Accept how messages are grouped."""
+    """Do nothing: messages are not grouped."""
 
 
 def enable_use_compute_stream(enabled: bool = True) -> None:
-    """Accept the choice of a stream."""
+    """Do nothing: torch chooses the stream."""
 
 
 def GradScaler(init_scale: float = 2.0**16, **options: Any) -> torch.amp.GradScaler:
-    """Return a scaler for the device that is there."""
+    """Return a gradient scaler for the available device."""
     return torch.amp.GradScaler("cuda" if torch.cuda.is_available() else "cpu", init_scale=init_scale, **options)
 
 
 class global_mode(contextlib.ContextDecorator):
-    """``with global_mode(True, placement=…, sbp=…)``: tensors are whole inside and outside of it."""
+    """``with global_mode(True, placement=…, sbp=…)``, which has no effect: tensors are never split."""
 
     def __init__(self, enabled: bool = True, placement: Any = None, sbp: Any = None) -> None:
         self.is_enabled, self.placement, self.sbp = enabled, placement, sbp
@@ -57,10 +57,10 @@ class global_mode(contextlib.ContextDecorator):
 
 
 class enable(contextlib.AbstractContextManager["enable", None]):
-    """``oneflow.mock_torch.enable()``: ``import torch`` gives torch here in any case."""
+    """``oneflow.mock_torch.enable()``, which has no effect: ``import torch`` is torch."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Accept what OneFlow's takes (lazy, verbose, extra_dict)."""
+        """Accept OneFlow's arguments (lazy, verbose, extra_dict)."""
 
     def __exit__(self, *error: object) -> None:
         return None
@@ -101,7 +101,7 @@ def _only_with(devices: int) -> Callable[[], Callable[[Any], Any]]:
     return skip
 
 
-#: On one machine with so many devices: here that many processes.
+#: OneFlow's decorators for one machine with 1, 2 or 4 devices; here as many processes.
 skip_unless_1n1d = _only_with(1)
 skip_unless_1n2d = _only_with(2)
 skip_unless_1n4d = _only_with(4)

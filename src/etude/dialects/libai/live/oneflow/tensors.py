@@ -1,4 +1,4 @@
-"""Methods of OneFlow's tensors and modules that torch's lack. Importing this module adds them to torch's classes.
+"""Adds methods of OneFlow's tensors and modules to torch's classes when it is imported.
 
 A process holds whole tensors, so every tensor is "broadcast" on the device it is on.
 """
@@ -44,7 +44,7 @@ _add(torch.Tensor, "to_global", to_global)
 _add(torch.Tensor, "to_local", to_local)
 _add(torch.Tensor, "sbp", property(lambda self: _SBP))
 _add(torch.Tensor, "placement", property(_placement))
-#: Code that finds a tensor to be global turns it into a local one first: whole tensors need neither.
+#: False, because user code converts global tensors to local ones first.
 _add(torch.Tensor, "is_global", False)
 _add(torch.Tensor, "is_local", True)
 _add(torch.nn.Module, "to_global", module_to_global)
@@ -53,7 +53,7 @@ _module_to = torch.nn.Module.to
 
 
 def _to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """``module.to(nn.graph.GraphModule)`` is OneFlow's way to a module's graph settings; all else is torch's."""
+    """Return the graph settings for ``module.to(nn.graph.GraphModule)``, as in OneFlow; else call torch's ``to``."""
     if len(args) == 1 and isinstance(args[0], type):
         return GraphModule(self) if issubclass(args[0], GraphModule) else self
     return _module_to(self, *args, **kwargs)
@@ -72,5 +72,5 @@ def _view_or_copy(self: torch.Tensor, *shape: Any) -> torch.Tensor:
 
 
 if ownership.version("libai").startswith("0.1."):
-    # OneFlow's tensors were always contiguous when LiBai 0.1 was written: a view of any tensor was possible.
+    # When LiBai 0.1 was written, OneFlow's tensors were always contiguous, so ``view`` never failed.
     torch.Tensor.view = _view_or_copy  # type: ignore[method-assign,assignment]

@@ -1,6 +1,6 @@
-"""The parts of flowvision that LiBai uses, for machines without it: small ones in torch, images by torchvision.
+"""The parts of flowvision that LiBai uses: small ones in torch, image transforms and datasets from torchvision.
 
-flowvision's own setup fails with the setuptools of today, and ``import libai`` needs it for every model.
+flowvision cannot be installed with today's setuptools, and ``import libai`` needs it for every model.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def to_2tuple(value: Any) -> tuple[Any, Any]:
 
 
 class SoftTargetCrossEntropy(nn.Module):
-    """Cross entropy against shares of classes, as Mixup makes them."""
+    """Cross entropy with soft targets, as Mixup makes them."""
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         return torch.sum(-target * torch.log_softmax(x, dim=-1), dim=-1).mean()
 
 
 class LabelSmoothingCrossEntropy(nn.Module):
-    """Cross entropy that leaves a share of ``smoothing`` to the other classes."""
+    """Cross entropy with label smoothing."""
 
     def __init__(self, smoothing: float = 0.1) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class LabelSmoothingCrossEntropy(nn.Module):
 
 
 class Mixup:
-    """Mix each image of a batch with the one at the other end: blended (mixup), or a box of it put in (cutmix)."""
+    """Mixes each image of a batch with the one at the other end: blended (mixup), or a box of it pasted (cutmix)."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Mixup:
         self.label_smoothing, self.num_classes = label_smoothing, num_classes
 
     def __call__(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        share, cuts = self._drawn()
+        share, cuts = self._draw()
         other = x.flip(0)
         if cuts:
             top, bottom, left, right = _box(x.shape[-2:], share)
@@ -90,8 +90,8 @@ class Mixup:
         labels = self._smoothed(target)
         return x, labels * share + labels.flip(0) * (1.0 - share)
 
-    def _drawn(self) -> tuple[float, bool]:
-        """Return the share that an image keeps, and whether a box is cut."""
+    def _draw(self) -> tuple[float, bool]:
+        """Draw the share that an image keeps, and whether a box is pasted."""
         if np.random.rand() >= self.prob:
             return 1.0, False
         cuts = self.cutmix_alpha > 0 and (self.mixup_alpha <= 0 or np.random.rand() < self.switch_prob)
@@ -114,7 +114,7 @@ def _box(size: Any, share: float) -> tuple[int, int, int, int]:
 
 
 def __getattr__(name: str) -> Any:
-    """torchvision's class of that name; without torchvision, one that says so when it is made."""
+    """Return torchvision's class of that name; without torchvision, one that raises an error when it is made."""
     if name.startswith("_"):
         raise AttributeError(name)
     for home in ("transforms", "datasets"):

@@ -1,4 +1,4 @@
-"""Parameter groups as LiBai makes them, clipping by group, and the optimizer from its config."""
+"""LiBai's parameter groups, gradient clipping by group, and the optimizer from its config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from etude.dialects.libai.lazy.instantiate import instantiate
 
 Group = dict[str, Any]
 Groups = list[Group]
-#: Layers that normalise, as LiBai and detectron2 count them; LayerNorm first.
+#: Normalisation layers of LiBai and detectron2, LayerNorm first.
 NORMS: tuple[type[nn.Module], ...] = (
     nn.LayerNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm,
     nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d,
@@ -22,8 +22,10 @@ NORMS: tuple[type[nn.Module], ...] = (
 
 
 def norm_layers() -> tuple[type[nn.Module], ...]:
-    """Return the layers whose parameters get ``weight_decay_norm``. In a checkout LayerNorm is LiBai's own class, and
-    torch's does not count."""
+    """Return the layers whose parameters get ``weight_decay_norm``.
+
+    In a checkout of LiBai, LayerNorm is LiBai's class, and torch's does not count.
+    """
     own = getattr(sys.modules.get("libai.layers"), "LayerNorm", nn.LayerNorm)
     return (own, *NORMS[1:])
 
@@ -34,7 +36,7 @@ def build_optimizer(cfg: Any, model: nn.Module) -> Any:
     optimizer = instantiate(cfg)
     for group in optimizer.param_groups:
         for key, value in group.items():
-            if is_list_config(value):  # slow in every step, and nothing a checkpoint can hold
+            if is_list_config(value):  # slow in every step, and checkpoints cannot hold it
                 group[key] = tuple(value)
     return optimizer
 
@@ -49,7 +51,7 @@ def get_default_optimizer_params(
     clip_grad_norm_type: float | None = None,
     overrides: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Groups:
-    """Return groups with weight decay for norm layers and biases; ``overrides`` go by a parameter's last name."""
+    """Return groups with weight decay for norm layers and biases. ``overrides`` are by the last part of a name."""
     overrides = with_bias_override(overrides, {"weight_decay": weight_decay_bias})
     clips = clip_grad_max_norm is not None and clip_grad_norm_type is not None
     always = {"clip_grad_max_norm": clip_grad_max_norm, "clip_grad_norm_type": clip_grad_norm_type} if clips else {}
@@ -67,7 +69,7 @@ def grouped(
     always: Mapping[str, Any] | None = None,
     lr_factor_func: Callable[[str], float] | None = None,
 ) -> Groups:
-    """Return the parameters in groups of equal options; ``lr_factor_func`` sees ``module.parameter`` names."""
+    """Return the parameters in groups of equal options. ``lr_factor_func`` gets ``module.parameter`` names."""
     names = {module: name for name, module in model.named_modules()}
     made: Groups = []
     for module, name, parameter in own_parameters(model):
@@ -89,7 +91,7 @@ def grouped(
 def with_bias_override(
     overrides: Mapping[str, Mapping[str, Any]] | None, bias: Mapping[str, Any]
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the overrides with what is said about biases; the caller's own mapping stays as it is."""
+    """Return a copy of the overrides with the options for biases."""
     merged = dict(overrides or {})
     said = {key: value for key, value in bias.items() if value is not None}
     if said:
@@ -100,7 +102,7 @@ def with_bias_override(
 
 
 def clip_grad(optimizer: Any) -> None:
-    """An optimizer's own ``clip_grad()`` if it has one, else by its groups' keys."""
+    """Call ``clip_grad()`` of the optimizer if it has one, else clip by the options of its groups."""
     own = getattr(optimizer, "clip_grad", None)
     if own is not None:
         own()
@@ -109,7 +111,7 @@ def clip_grad(optimizer: Any) -> None:
 
 
 def clip_groups(optimizer: Any, *, error_if_nonfinite: bool = False) -> None:
-    """Clip each group that says how, by the norm of its own gradients."""
+    """Clip the gradients of each group that has clipping options, by the norm of that group."""
     for group in optimizer.param_groups:
         if "clip_grad_max_norm" in group and "clip_grad_norm_type" in group:
             torch.nn.utils.clip_grad_norm_(
@@ -120,11 +122,11 @@ def clip_groups(optimizer: Any, *, error_if_nonfinite: bool = False) -> None:
             )
 
 
-# -- one entry per parameter, and back to one group per set of options -------------------------------------------------
+# -- expand to one group per parameter, and reduce to one group per set of options -------------------------------------
 
 
 def own_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
-    """Every parameter that learns, once, with the module that owns it first and its name there."""
+    """Yield every trainable parameter once, with the first module that owns it and its name there."""
     seen: set[nn.Parameter] = set()
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
@@ -134,7 +136,7 @@ def own_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parame
 
 
 def expand_param_groups(groups: Groups) -> Groups:
-    """Return one group per parameter; what a later group says about it is added to what an earlier one said."""
+    """Return one group per parameter. Options of later groups are added to those of earlier ones."""
     per_parameter: dict[Any, Group] = {}
     for group in groups:
         assert "params" in group
@@ -149,7 +151,7 @@ def expand_param_groups(groups: Groups) -> Groups:
 
 
 def reduce_param_groups(groups: Groups) -> Groups:
-    """Parameters with the same options, in the same order, together; groups in the order they first come."""
+    """Merge groups with the same options in the same order. Groups keep the order of their first parameter."""
     by_options: dict[tuple[tuple[str, Any], ...], Group] = {}
     for entry in expand_param_groups(groups):
         options = tuple((key, value) for key, value in entry.items() if key not in ("params", "param_names"))

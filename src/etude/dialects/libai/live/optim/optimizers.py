@@ -1,4 +1,4 @@
-"""OneFlow's optimizers by their arguments, on torch's: what has no meaning here is taken and left."""
+"""OneFlow's optimizers on top of torch's. Arguments without a meaning in torch are accepted and ignored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _adapted(base: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
             super().__init__(params, *args, **kwargs)
 
         def clip_grad(self, error_if_nonfinite: bool = False) -> None:
-            """Each group by its own ``clip_grad_max_norm`` and ``clip_grad_norm_type``."""
+            """Clip each group by its ``clip_grad_max_norm`` and ``clip_grad_norm_type``."""
             clip_groups(self, error_if_nonfinite=error_if_nonfinite)
 
         def step(self, closure: Callable[[], float] | None = None) -> Any:
@@ -49,7 +49,7 @@ RMSprop = _adapted(torch.optim.RMSprop)
 
 
 class LAMB(_adapted(lamb.LAMB)):  # type: ignore[misc]
-    """``oneflow.optim.LAMB``: like Étude's, without a limit for the gradients of all tensors together."""
+    """``oneflow.optim.LAMB``: Étude's LAMB without clipping of the global gradient norm."""
 
     def __init__(
         self,

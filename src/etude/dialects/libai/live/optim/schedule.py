@@ -1,4 +1,4 @@
-"""LiBai's schedulers: functions that return a torch scheduler with the curve of :mod:`etude.dialects.libai.curves`."""
+"""LiBai's schedulers: functions that return a torch scheduler with a curve of :mod:`etude.dialects.libai.curves`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("libai.scheduler.lr_scheduler")
 
 
 class CurveLR(torch.optim.lr_scheduler.LRScheduler):
-    """A scheduler whose learning rates are a function of the base lr and the number of steps."""
+    """A scheduler whose learning rate is a function of the base lr and the step."""
 
     def __init__(self, optimizer: Any, curve: curves.Curve, last_step: int = -1) -> None:
         self.curve = curve
@@ -26,7 +26,7 @@ class CurveLR(torch.optim.lr_scheduler.LRScheduler):
         return [self.curve(float(base), self.last_epoch) for base in self.base_lrs]
 
     def step(self, epoch: int | None = None) -> None:
-        """On by one. With accumulation the scheduler moves in every micro-step, also before the first update."""
+        """Increase the step by one. With gradient accumulation this happens in every micro-step."""
         self._step_count += 1
         self.last_epoch += 1
         self._last_lr = self.get_lr()
@@ -34,7 +34,7 @@ class CurveLR(torch.optim.lr_scheduler.LRScheduler):
             group["lr"] = lr
 
     def state_dict(self) -> dict[str, Any]:
-        """Numbers only; the curve comes from the config."""
+        """Return only numbers; the curve comes from the config."""
         return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs), "_step_count": self._step_count}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -58,7 +58,7 @@ def WarmupCosineLR(
     alpha: float = 0.0,
     warmup_method: str = "linear",
 ) -> CurveLR:
-    """Half a cosine down to ``alpha`` times the base lr."""
+    """Return half a cosine down to ``alpha`` times the base lr."""
     _require_positive(max_iter, "decay_steps must greater than zero, but got")
     main = curves.cosine(max_iter, alpha)
     return _scheduler(optimizer, main, warmup_factor, warmup_iter, warmup_method)
@@ -87,7 +87,7 @@ def WarmupStepLR(
     gamma: float = 0.1,
     warmup_method: str = "linear",
 ) -> CurveLR:
-    """``gamma`` times less every ``step_size`` steps; ``max_iter`` is not used."""
+    """Return a decay by ``gamma`` every ``step_size`` steps. ``max_iter`` is not used."""
     _require_positive(step_size, "step_size must greater than zero, but got")
     _require_positive(gamma, "gamma must greater than zero, but got")
     return _scheduler(optimizer, curves.step_decay(step_size, gamma), warmup_factor, warmup_iter, warmup_method)
@@ -102,7 +102,7 @@ def WarmupMultiStepLR(
     gamma: float = 0.1,
     warmup_method: str = "linear",
 ) -> CurveLR:
-    """``gamma`` times less at every milestone; ``max_iter`` is not used."""
+    """Return a decay by ``gamma`` at every milestone. ``max_iter`` is not used."""
     listed = list(milestones)
     assert all(earlier < later for earlier, later in itertools.pairwise(listed)), (
         f"values in `list` milestone must be increasing, but got {listed}"
@@ -114,7 +114,7 @@ def WarmupMultiStepLR(
 def WarmupExponentialLR(
     optimizer: Any, max_iter: int, gamma: float, warmup_factor: float, warmup_iter: int, warmup_method: str = "linear"
 ) -> CurveLR:
-    """``gamma`` times less every step; ``max_iter`` is not used."""
+    """Return a decay by ``gamma`` every step. ``max_iter`` is not used."""
     if gamma <= 0:
         raise ValueError(f"gamma must greater than zero, but got {gamma}")
     return _scheduler(optimizer, curves.exponential(gamma), warmup_factor, warmup_iter, warmup_method)
@@ -130,7 +130,7 @@ def WarmupPolynomialLR(
     cycle: bool = False,
     warmup_method: str = "linear",
 ) -> CurveLR:
-    """From the base lr to ``end_learning_rate`` by a power of the way that is left."""
+    """Return a polynomial decay from the base lr to ``end_learning_rate``."""
     _require_positive(max_iter, "decay_batch must greater than zero, but got")
     _require_positive(power, "power must greater than zero, but got")
     main = curves.polynomial(max_iter, end_learning_rate, power, cycle)

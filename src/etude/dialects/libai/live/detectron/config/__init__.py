@@ -1,1 +1,1 @@
-"""detectron2's config nodes with their defaults, and registry."""
+"""detectron2's CfgNode with its defaults, and Registry."""

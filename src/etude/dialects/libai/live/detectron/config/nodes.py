@@ -1,6 +1,6 @@
-"""detectron2's config node, which is fvcore's with a version, and the default config (``get_cfg``).
+"""detectron2's CfgNode, which is fvcore's with a version, and the default config (``get_cfg``).
 
-Files of earlier versions are read with today's names where detectron2, which knows them, is installed.
+Files of earlier versions are upgraded if detectron2, which knows their keys, is installed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ logger = logging.getLogger("detectron2.config.config")
 
 VERSION = 2
 
-#: How detectron2's own files compute the sizes of anchors.
+#: An expression in YAML; detectron2's own files compute the sizes of anchors with it.
 _EXPRESSION = re.compile(r"""!!python/object/apply:eval *\[ *"([^"]*)" *\]""")
-#: What an expression may consist of: no names but those of its own loops, no calls, no attributes.
+#: The syntax that an expression may contain: no calls, no attributes, no names except those of its own loops.
 _ARITHMETIC = (
     ast.Expression, ast.ListComp, ast.comprehension, ast.Name, ast.Load, ast.Store, ast.Constant, ast.List, ast.Tuple,
     ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop,
@@ -38,7 +38,7 @@ _ARITHMETIC = (
 
 
 def _computed(text: str) -> str:
-    """Return the value of an arithmetic expression as YAML; another one would run code and is refused."""
+    """Return the value of an arithmetic expression as YAML. Raises ``ValueError`` for others, which could run code."""
     parsed = ast.parse(text.strip(), mode="eval")
     if not all(isinstance(node, _ARITHMETIC) for node in ast.walk(parsed)):
         raise ValueError(f"{text!r} is no arithmetic: a YAML config is read as data")
@@ -46,16 +46,16 @@ def _computed(text: str) -> str:
 
 
 class CfgNode(fvcore.CfgNode):  # type: ignore[misc]
-    """A node whose files may say for which version of detectron2's keys they were written."""
+    """A config node. Its files may have the version of detectron2's keys that they were written for."""
 
     def merge_from_file(self, cfg_filename: str, allow_unsafe: bool = True) -> None:
-        """Merge a YAML file, which is read as data: ``allow_unsafe`` has no effect."""
+        """Merge a YAML file. It is read as data only: ``allow_unsafe`` has no effect."""
         with reporting(self, file=cfg_filename):
             self._merge_file(cfg_filename)
 
     @classmethod
     def _open_cfg(cls, filename: str) -> IO[str]:
-        """Open a file for fvcore, with values in place of expressions (``!!python/object/apply:eval ["[32 * 2]"]``)."""
+        """Open a file for fvcore, with expressions (``!!python/object/apply:eval ["[32 * 2]"]``) replaced by values."""
         with super()._open_cfg(filename) as file:
             return io.StringIO(_EXPRESSION.sub(lambda found: _computed(found[1]), file.read()))
 
@@ -90,7 +90,7 @@ class CfgNode(fvcore.CfgNode):  # type: ignore[misc]
 
 
 def _compat() -> Any:
-    """Return detectron2's module that knows earlier names of the keys; None where detectron2 is not installed."""
+    """Return detectron2's module that upgrades older keys; None if detectron2 is not installed."""
     try:
         return importlib.import_module("detectron2.config.compat")
     except ImportError:
@@ -113,7 +113,7 @@ def _with_tuples(value: Any) -> Any:
     return ast.literal_eval(value) if isinstance(value, str) and value.startswith("(") else value
 
 
-#: The default config itself, which code that adds keys for everybody changes.
+#: The default config itself. Code that adds keys for all configs changes it.
 DEFAULT_CONFIG = CfgNode(_read(os.path.join(CONFIGS, "detectron2", "defaults.yaml")))
 
 
@@ -122,11 +122,11 @@ def get_cfg() -> Any:
     return DEFAULT_CONFIG.clone()
 
 
-#: A config that all of a process can reach; detectron2 itself advises against it.
+#: A global config, which detectron2 itself advises against.
 global_cfg = CfgNode()
 
 
 def set_global_cfg(cfg: CfgNode) -> None:
-    """Let :data:`global_cfg` hold what ``cfg`` holds."""
+    """Copy ``cfg`` to :data:`global_cfg`."""
     global_cfg.clear()
     global_cfg.update(cfg)

@@ -20,7 +20,7 @@ __all__ = ["META_ARCH_REGISTRY", "Registry", "build_model", "locate"]
 
 
 class Registry(fvcore.Registry):  # type: ignore[misc]
-    """fvcore's, which suggests what was probably meant where a name is not registered."""
+    """fvcore's registry, with a suggestion for a name that is not registered."""
 
     def get(self, name: str) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""detectron2's hooks: those of LiBai with their differences, and the ones that only detectron2 has."""
+"""detectron2's hooks: LiBai's with small differences, and those that only detectron2 has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from etude.errors import MissingExtra
 
 
 def precise_bn() -> Any:
-    """Return fvcore's module of that name, which measures batch norm's statistics anew."""
+    """Import fvcore's module ``precise_bn``, which recomputes batch norm statistics."""
     try:
         from fvcore.nn import precise_bn
     except ImportError as error:
@@ -41,7 +41,7 @@ class PeriodicWriter(shared.PeriodicWriter, HookBase):
     writes_after_train = True
 
     def _settle(self) -> None:
-        getattr(self.trainer, "settle", lambda: None)()  # one of LiBai's has nothing to wait for
+        getattr(self.trainer, "settle", lambda: None)()  # LiBai's trainers have no settle()
 
 
 class EvalHook(shared.EvalHook, HookBase):
@@ -53,7 +53,7 @@ class EarlyStop(shared.EarlyStop, HookBase):
 
 
 class LRScheduler(shared.LRScheduler, HookBase):
-    """Steps a torch scheduler, or one of fvcore's, made into a torch one when training begins."""
+    """Steps a torch scheduler. One of fvcore's is converted when training begins."""
 
     def before_train(self) -> None:
         self._optimizer = self._optimizer or self.trainer.optimizer
@@ -84,7 +84,7 @@ class LRScheduler(shared.LRScheduler, HookBase):
 
 
 class PreciseBN(HookBase):
-    """True batch-norm statistics every ``period`` iterations and at the last; register it before the checkpoints."""
+    """Recomputes batch norm statistics every ``period`` iterations and after the last; register it before saving."""
 
     def __init__(self, period: int, model: torch.nn.Module, data_loader: Iterable[Any], num_iter: int) -> None:
         self._logger = logging.getLogger("detectron2.engine.hooks")
@@ -101,7 +101,7 @@ class PreciseBN(HookBase):
             self.update_stats()
 
     def update_stats(self) -> None:
-        """Nothing that the model records meanwhile counts."""
+        """Recompute the statistics. A separate storage drops the values that the model records meanwhile."""
         if self._disabled:
             return
         if self._data_iter is None:
@@ -112,11 +112,11 @@ class PreciseBN(HookBase):
 
 
 class PeriodicCheckpointer(hooks_save.PeriodicCheckpointer, HookBase):
-    """LiBai's, as a hook of detectron2's trainers."""
+    """LiBai's hook for detectron2's trainers."""
 
 
 class Companion:
-    """Stands for the checkpointer in the processes that write nothing: adds their generators to what is written."""
+    """Replaces the checkpointer on ranks that write no file: it sends their random generators to rank 0."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = weakref.proxy(trainer)
@@ -129,13 +129,13 @@ class Companion:
 
 
 def together(trainer: Any, checkpointer: Any) -> Any:
-    """Return what each process gives to its ``PeriodicCheckpointer``, so that all of them are there when one saves."""
+    """Return the checkpointer for the ``PeriodicCheckpointer`` of each rank, so that all ranks take part in a save."""
     trainer.saves_together = dist.get_world_size() > 1
     return checkpointer if dist.is_main_process() else Companion(trainer)
 
 
 class BestCheckpointer(hooks_save.BestCheckpointer, HookBase):
-    """Saves the best model with its iteration; where a resume starts stays the newest checkpoint."""
+    """Saves the best model with its iteration. A resume still starts from the newest checkpoint."""
 
     logger_name = "detectron2.engine.hooks"
     missing_message = (
@@ -143,7 +143,7 @@ class BestCheckpointer(hooks_save.BestCheckpointer, HookBase):
     )
 
     def _best_checking(self) -> None:
-        """Every process for itself: detectron2's scripts register this hook in the first one only."""
+        """Save without asking other ranks: detectron2's scripts register this hook on rank 0 only."""
         saves = self._decide()
         if saves is not None:
             self._keep(*saves)

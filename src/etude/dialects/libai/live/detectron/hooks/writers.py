@@ -1,4 +1,4 @@
-"""detectron2's storage: a scalar may say which iteration it belongs to, and smoothing counts iterations, not values."""
+"""detectron2's EventStorage, in which a scalar may have its own iteration and smoothing counts those, and writers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TensorboardXWriter(writers.TensorboardXWriter):
 
 
 class CommonMetricPrinter(Estimating):
-    """One console line with medians over the last ``window_size`` iterations."""
+    """Logs one line with medians over the last ``window_size`` iterations."""
 
     def __init__(self, max_iter: int | None = None, window_size: int = 20) -> None:
         self.logger = logging.getLogger("detectron2.utils.events")
@@ -66,7 +66,7 @@ class CommonMetricPrinter(Estimating):
     def _medians(self, storage: Any, word: str) -> str:
         return "  ".join(
             f"{name}: {history.median(storage.count_samples(name, self._window_size)):.4g}"
-            for name, history in list(storage.histories().items())  # another thread may be putting
+            for name, history in list(storage.histories().items())  # a copy, as another thread may record
             if word in name
         )
 
