@@ -1,1 +1,1 @@
-"""LiBai and its origin, detectron2: lazy configs, trainers with hooks, an event storage."""
+"""The dialect of LiBai and detectron2: lazy configs, trainers with hooks, an event storage."""

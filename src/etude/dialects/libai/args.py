@@ -1,4 +1,4 @@
-"""The command line of ``tools/train_net.py``, in both flavours."""
+"""``default_argument_parser`` of LiBai and of detectron2, for ``tools/train_net.py``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def default_argument_parser(epilog: str | None = None) -> argparse.ArgumentParser:
-    """LiBai's: everything from the first ``key=value`` on belongs to ``opts``."""
+    """Return LiBai's parser. Everything from the first ``key=value`` on belongs to ``opts``."""
     parser = _parser(epilog)
     parser.add_argument("--fast-dev-run", action="store_true", help="a short run of 20 iterations to look for bugs")
     _opts(parser)
@@ -16,7 +16,7 @@ def default_argument_parser(epilog: str | None = None) -> argparse.ArgumentParse
 
 
 def detectron2_argument_parser(epilog: str | None = None) -> argparse.ArgumentParser:
-    """detectron2's: with the number of processes and how they meet."""
+    """Return detectron2's parser, with the number of processes and their address."""
     parser = _parser(epilog)
     parser.add_argument("--num-gpus", type=int, default=1, help="number of gpus *per machine*")
     parser.add_argument("--num-machines", type=int, default=1, help="total number of machines")

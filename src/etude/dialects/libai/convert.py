@@ -1,4 +1,4 @@
-"""Writes LiBai and detectron2 configs in native words: your classes by their own names, what has no form refused."""
+"""Converts LiBai and detectron2 configs to native ones. User classes keep their names; other keys may raise."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ _SAME = (
 )
 _FORMULA = "learning rates are computed by formula: they may differ in the last digits"
 _GROUPS = "a rule of `optim.groups` that fits no parameter is a mistake here: drop it"
-#: What the groups of either system say that native groups can say.
+#: Options of parameter groups that have a native form.
 _RULES = ("weight_decay_norm", "weight_decay_bias", "clip_grad_max_norm", "clip_grad_norm_type", "bias_lr_factor")
-#: Arguments of OneFlow's optimizers that torch's do without.
+#: Arguments of OneFlow's optimizers that torch's do not have.
 _ONEFLOWS = ("do_bias_correction", "contiguous_params", "fused")
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
-    """Return the native config, and notes on it. Raises for what has no native form, all of it at once."""
+    """Return the native config and notes about differences. Raises one error for all parts without a native form."""
     tree = _resolved(tree)
     plan = lowering.lower(tree)
     return (_Detectron2 if lowering.is_detectron2(tree.values) else _LiBai)(tree, plan).converted()
 
 
 class _Conversion:
-    """One config on its way: native words, notes, and findings about what has none."""
+    """Converts one config: collects the native form, notes, and findings about parts without one."""
 
     optimizer_key = "optim"
-    #: The function that makes parameter groups, and the loaders and what of them can be said.
+    #: The loader functions that have a native form, and their arguments.
     loaders: tuple[str, ...] = ()
-    said_of_loaders: tuple[str, ...] = ()
+    loader_keys: tuple[str, ...] = ()
     hook = "Storage"
 
     def __init__(self, tree: Tree, plan: Plan) -> None:
@@ -104,7 +104,7 @@ class _Conversion:
     # -- values ------------------------------------------------------------------------------------------------------
 
     def value(self, way: Path) -> Any:
-        """Return what stands at ``way`` as YAML holds it: lazy calls as components, other mappings as settings."""
+        """Return the value at ``way`` for YAML: lazy calls become components, other mappings settings."""
         given = self.tree.get(*way)
         if isinstance(given, Mapping) and "_target_" in given:
             return self.component(way)
@@ -115,7 +115,7 @@ class _Conversion:
         return self._scalar(way)
 
     def component(self, way: Path) -> dict[str, Any]:
-        """Return the lazy call at ``way`` under the name of what it calls."""
+        """Return the lazy call at ``way`` as a component of that name."""
         given: Mapping[str, Any] = self.tree.get(*way)
         arguments = {str(key): self.value((*way, key)) for key in given if key not in ("_target_", "_recursive_")}
         return {"type": self.name((*way, "_target_")), **arguments}
@@ -153,7 +153,7 @@ class _Conversion:
         loader: Mapping[str, Any] = self.tree.get(*way) or {}
         if not is_served(loader.get("_target_", ""), self.loaders):
             self.refuse(way, f"a loader other than {' and '.join(self.loaders)}")
-        for key in [key for key in loader if key not in self.said_of_loaders]:
+        for key in [key for key in loader if key not in self.loader_keys]:
             self.refuse((*way, key), f"{key} of the loader")
         return loader
 
@@ -179,7 +179,7 @@ class _Conversion:
         return {**made, **({"groups": groups} if groups else {})}
 
     def _groups(self, rules: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return biases before norms: a rule about biases is also one about those of norms."""
+        """Return the native groups. Biases come first, because that rule also covers biases of norm layers."""
         bias: dict[str, Any] = {}
         if rules.get("weight_decay_bias") is not None:
             bias["weight_decay"] = rules["weight_decay_bias"]
@@ -191,7 +191,7 @@ class _Conversion:
         return groups
 
     def phases(self, main: dict[str, Any], warmup: dict[str, Any], length: int, total: int) -> dict[str, Any]:
-        """Return a warm-up of ``length`` steps that climbs to where ``main`` has come, which runs all along."""
+        """Return a warm-up of ``length`` steps up to the value that ``main``, which runs from step 0, has then."""
         self.notes.append(_FORMULA)
         if length <= 0:
             return {"schedule": {"lr": [main]}}
@@ -208,7 +208,7 @@ class _Conversion:
 
 class _LiBai(_Conversion):
     loaders = ("build_nlp_train_loader", "build_image_train_loader")
-    said_of_loaders = (
+    loader_keys = (
         "_target_", "dataset", "num_workers", "sampler", "collate_fn", "dataset_mixer", "train_batch_size",
         "test_batch_size", "seed", "consumed_samples", "pin_memory", "mixup_func",
     )  # fmt: skip
@@ -228,7 +228,7 @@ class _LiBai(_Conversion):
             self.refuse(("tokenization",), "a tokenizer, which is made before the data,")
 
     def model(self) -> dict[str, Any]:
-        """Return the model; the trainer switches ``amp_enabled`` off where the model has it."""
+        """Return the model, with ``amp_enabled`` off as LiBai's trainer sets it."""
         made = self.component(("model",))
         inner = made.get("cfg", {}).get("of", {}) if isinstance(made.get("cfg"), dict) else {}
         for arguments in (made, inner):
@@ -317,7 +317,7 @@ class _LiBai(_Conversion):
 class _Detectron2(_Conversion):
     optimizer_key = "optimizer"
     loaders = ("build_detection_train_loader",)
-    said_of_loaders = ("_target_", "dataset", "mapper", "total_batch_size", "num_workers", "aspect_ratio_grouping")
+    loader_keys = ("_target_", "dataset", "mapper", "total_batch_size", "num_workers", "aspect_ratio_grouping")
     hook = "StorageDetectron2"
 
     def model(self) -> dict[str, Any]:
@@ -368,7 +368,7 @@ class _Detectron2(_Conversion):
         return self.phases(main, first, round(length), total)
 
     def _multiplier(self, way: Path, total: int) -> dict[str, Any] | None:
-        """Return the native curve of one of fvcore's schedulers; None where there is none."""
+        """Return the native curve of one of fvcore's schedulers, or None."""
         given = self.tree.get(*way)
         name = target_name(given.get("_target_", "")).rpartition(".")[2] if isinstance(given, Mapping) else ""
         if name == "ConstantParamScheduler":
@@ -393,23 +393,23 @@ def _without_type(curve: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_torch_does(name: str) -> dict[str, Any]:
-    """Return an argument of no effect that leaves the choice of kernels to torch: the engine's round differently."""
+    """Return an argument without effect that makes the engine use torch's default kernels, which round differently."""
     signature = signatures.signature(f"torch.optim:{name}")
     takes = [parameter.name for parameter in signature.parameters] if signature else []
     return {"differentiable": False} if "differentiable" in takes else {}
 
 
 def _resolved(tree: Tree) -> Tree:
-    """Resolve interpolations (``${..lr}``) as far as they are known: the native form has other references."""
+    """Resolve interpolations (``${..lr}``) as far as they are known, as native references are written differently."""
     config = dict_config(dict(tree.values))
-    return replace(tree, values={key: _standing(config, (key,), value) for key, value in tree.values.items()})
+    return replace(tree, values={key: _resolved_value(config, (key,), value) for key, value in tree.values.items()})
 
 
-def _standing(config: Any, way: Path, value: Any) -> Any:
+def _resolved_value(config: Any, way: Path, value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _standing(config, (*way, key), item) for key, item in value.items()}
+        return {key: _resolved_value(config, (*way, key), item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_standing(config, (*way, index), item) for index, item in enumerate(value)]
+        return [_resolved_value(config, (*way, index), item) for index, item in enumerate(value)]
     if not isinstance(value, str) or "${" not in value:
         return value
     package = omegaconf()
@@ -425,13 +425,13 @@ def _standing(config: Any, way: Path, value: Any) -> Any:
 
 
 def _unwritable(tree: Tree, way: Path, value: Any) -> Finding | None:
-    """Return why a class, a function or an object cannot be named in YAML; None where its name finds it again."""
+    """Return a finding if a class, function or object cannot be found again by its name; else None."""
     if callable(value) and getattr(value, "__module__", None) and "<" not in getattr(value, "__qualname__", "<"):
         try:
             if locate(target_name(value)) is value:
                 return None
         except (ImportError, ValueError):
-            pass  # a class of the config itself
+            pass  # defined in the config itself
     kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
     hint = "move what is defined in the config itself to a module"
     return Finding(str(tree.place(*way)), f"{dotted(way)}: {kind} cannot be written into YAML", hint)

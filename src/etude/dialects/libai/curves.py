@@ -1,6 +1,6 @@
 """LiBai's learning-rate schedules as pure functions of the base lr and the step.
 
-The main schedule is not shifted by the warm-up: it has been running since step 0, and a linear warm-up climbs to the
+The warm-up does not shift the main schedule, which runs from step 0. A linear warm-up rises to the
 value that the main schedule has when the warm-up ends.
 """
 
@@ -19,7 +19,7 @@ Curve = Callable[[float, int], float]
 
 
 def cosine(max_iter: int, alpha: float = 0.0) -> Curve:
-    """Half a cosine down to ``alpha`` times the base lr, then flat."""
+    """Return half a cosine down to ``alpha`` times the base lr, then constant."""
 
     def curve(base: float, step: int) -> float:
         if step >= max_iter:
@@ -62,7 +62,7 @@ def exponential(gamma: float) -> Curve:
 
 
 def polynomial(max_iter: int, end: float = 1e-4, power: float = 1.0, cycle: bool = False) -> Curve:
-    """From the base lr to ``end`` by a power; ``cycle`` starts a longer descent whenever one is over."""
+    """Return a polynomial decay from the base lr to ``end``. ``cycle`` starts a longer decay whenever one is over."""
 
     def curve(base: float, step: int) -> float:
         if cycle:
@@ -76,7 +76,7 @@ def polynomial(max_iter: int, end: float = 1e-4, power: float = 1.0, cycle: bool
 
 
 def warmed(main: Curve, *, factor: float, length: int, method: str) -> Curve:
-    """``main`` with a warm-up of ``length`` steps in front: from ``factor`` times the base lr, or flat at it."""
+    """Return ``main`` with a warm-up of ``length`` steps: from ``factor`` times the base lr, or constant at it."""
     if length <= 0:
         return main
 
@@ -93,7 +93,7 @@ def warmed(main: Curve, *, factor: float, length: int, method: str) -> Curve:
 
 @dataclass(frozen=True)
 class Running:
-    """A native curve that has been running since the first step of the run, whatever phase comes before this one."""
+    """A native curve that runs from the first step of the run, even if another phase comes before it."""
 
     curve: str
     arguments: Mapping[str, Any] = field(default_factory=dict)

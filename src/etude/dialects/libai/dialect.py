@@ -1,4 +1,4 @@
-"""LiBai and detectron2's lazy configs, as a dialect."""
+"""The dialect of LiBai's and detectron2's lazy configs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from etude.dialects.rehearsal import Record
     from etude.plan import Plan
 
-_SPEAKS = re.compile(r"^\s*(?:from|import)\s+(?:libai|detectron2|etude\.dialects\.libai)\b|\bLazyCall\b", re.MULTILINE)
+_LAZY = re.compile(r"^\s*(?:from|import)\s+(?:libai|detectron2|etude\.dialects\.libai)\b|\bLazyCall\b", re.MULTILINE)
 _RELATIVE = re.compile(r"^\s*from\s+(\.+)([\w.]+)\s+import\b", re.MULTILINE)
-#: A relative import that is no statement of MMEngine's ``with read_base():``.
+#: A relative import outside MMEngine's ``with read_base():``.
 _PLAIN_RELATIVE = re.compile(r"^from\s+\.", re.MULTILINE)
 
 
 class LiBai(Hosted):
-    """Lazy configs, in Python or as a run has saved them."""
+    """Reads lazy configs, in Python or as YAML that a run has saved."""
 
     name = "libai"
     title = "LiBai, detectron2"
@@ -36,12 +36,14 @@ class LiBai(Hosted):
     )
 
     def recognise(self, path: str, text: str) -> bool:
-        """Return whether it is a Python file that imports from LiBai or detectron2, itself or through a relative
-        import; a saved config; or a config for scripts of detectron2, which is refused with a reason."""
+        """Return whether a file is a lazy config: it imports LiBai or detectron2, also through relative imports.
+
+        So are saved configs, and yacs configs of detectron2, which get an error with a reason later.
+        """
         if path.endswith((".yaml", ".yml")):
             saved = re.search(r"^dataloader:", text, re.MULTILINE) is not None and "_target_:" in text
             return saved or YACS.search(text) is not None
-        return path.endswith(".py") and (_speaks(path, text, 3) or _is_lazy_alone(text))
+        return path.endswith(".py") and (_imports_lazy(path, text, 3) or _is_lazy_alone(text))
 
     def lowering(self) -> Lowering:
         from etude.dialects.libai import lower
@@ -89,12 +91,12 @@ class LiBai(Hosted):
 
 
 def _is_lazy_alone(text: str) -> bool:
-    """Return whether a config has relative imports, which no other system has, whether or not they can be followed."""
+    """Return whether a config has relative imports, which only lazy configs have."""
     return bool(_PLAIN_RELATIVE.search(text)) and "read_base" not in text
 
 
-def _speaks(path: str, text: str, depth: int) -> bool:
-    if _SPEAKS.search(text):
+def _imports_lazy(path: str, text: str, depth: int) -> bool:
+    if _LAZY.search(text):
         return True
     for dots, module in _RELATIVE.findall(text) if depth else ():
         folder = os.path.dirname(path)
@@ -103,7 +105,7 @@ def _speaks(path: str, text: str, depth: int) -> bool:
         other = os.path.join(folder, *module.split(".")) + ".py"
         try:
             with open(other, encoding="utf-8") as file:
-                if _speaks(other, file.read(), depth - 1):
+                if _imports_lazy(other, file.read(), depth - 1):
                     return True
         except (OSError, UnicodeDecodeError):
             continue

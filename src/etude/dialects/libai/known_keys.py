@@ -1,4 +1,4 @@
-"""The keys that LiBai and detectron2 read, from ``keys.json``, which is the JSON Schema of their configs. No torch."""
+"""The keys of LiBai and detectron2 configs, from their JSON Schema ``keys.json``. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from etude.config.tree import Path
 
-#: Sections of detectron2's configs in YAML, which say nothing without the script that they are for.
+#: Sections of detectron2's yacs configs, which only their script can use.
 YACS = re.compile(r"^(?:MODEL|SOLVER|DATASETS|DATALOADER|_BASE_)[ \t]*:", re.MULTILINE)
-#: ``default`` is what the common configs begin with, LiBai's before detectron2's.
+#: ``default`` is the value of the common configs, LiBai's before detectron2's.
 SCHEMA: dict[str, Any] = json.loads(FilePath(__file__).with_name("keys.json").read_text(encoding="utf-8"))
 
 
@@ -27,10 +27,10 @@ def value(way: Path) -> dict[str, Any]:
 def _sections(way: Path, node: Mapping[str, Any]) -> Iterator[tuple[Path, tuple[str, ...]]]:
     yield way, tuple(node["properties"])
     for key, inner in node["properties"].items():
-        if "properties" in inner and key != "dataloader":  # which holds whatever loaders a project has
+        if "properties" in inner and key != "dataloader":  # may hold any loaders
             yield from _sections((*way, key), inner)
 
 
-#: Section → its keys. A key that is not here was probably meant otherwise.
+#: Section → its keys. Any other key is probably misspelt.
 KEYS: dict[Path, tuple[str, ...]] = dict(_sections((), SCHEMA))
 NAMESPACES = KEYS[()]

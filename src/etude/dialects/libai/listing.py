@@ -1,4 +1,4 @@
-"""Lists what a lazy config can name, for ``etude list --dialect libai``, from the sources alone. No torch."""
+"""Lists the classes that lazy configs can name, for ``etude list --dialect libai``. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from etude.dialects.libai.names import MODULES
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 
-#: Kind → the import names under which configs name it.
+#: Kind → the modules that configs import it from.
 KINDS: dict[str, tuple[str, ...]] = {
     "scheduler": ("libai.scheduler",),
     "optimizer": ("oneflow.optim",),
@@ -27,21 +27,24 @@ KINDS: dict[str, tuple[str, ...]] = {
     "multiplier": ("detectron2.solver.lr_scheduler",),
     "graph": ("libai.models.utils",),
 }
-#: Names that stand in those modules and are no such thing.
+#: Names in those modules that are not of the kind.
 _OTHERS = (
     "build_lr_scheduler", "HookBase", "trivial_batch_collator", "worker_init_reset_seed",
 )  # fmt: skip
 
 
-#: Kind → the package of a LiBai that is installed or checked out that has its classes.
+#: Kind → the package of an installed or checked out LiBai that has its classes.
 _PACKAGES = {"model": "libai.models", "data set": "libai.data.datasets", "tokenizer": "libai.tokenizer"}
-#: Key → the kind of what it names, in any depth of a config.
+#: Key → the kind of its value, at any depth of a config.
 KEYS = {"model": "model", "dataset": "data set", "tokenizer": "tokenizer", "evaluator": "evaluator"}
 
 
 def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
-    """Return kind → dotted name → a line about it. A LiBai that is installed or checked out adds its classes, ``tree``
-    those of the modules that it takes its model, data, tokenizer and evaluator from."""
+    """Map kind → dotted name → description.
+
+    An installed or checked out LiBai adds its classes. ``tree`` adds those in the modules of its model, data,
+    tokenizer and evaluator.
+    """
     found = {kind: dict(sorted(_entries(kind, modules))) for kind, modules in KINDS.items()}
     found["multiplier"] |= _classes("fvcore.common.param_scheduler")
     own: dict[str, dict[str, str]] = {kind: {} for kind in KEYS.values()}
@@ -61,7 +64,7 @@ def named(tree: Tree) -> Iterator[tuple[str, str]]:
 
 
 def _classes(module: str, *, imported: bool = False) -> dict[str, str]:
-    """Return the classes of a module, by dotted name; with ``imported`` also those that it takes from elsewhere."""
+    """Return the classes of a module by dotted name; with ``imported``, including those that it imports."""
     source = scan.find_source(module, tuple(sys.path))
     known = source.names.items() if source is not None else ()
     names = sorted(name for name, node in known if imported or isinstance(node, ast.ClassDef))
@@ -78,7 +81,7 @@ def _entries(kind: str, modules: tuple[str, ...]) -> list[tuple[str, str]]:
     for module in modules:
         for name, target in MODULES[module].items():
             home, is_attribute, _ = target.partition(":")
-            theirs = home.endswith(".originals")  # of the detectron2 that is installed
+            theirs = home.endswith(".originals")  # from an installed detectron2
             if not is_attribute or theirs or name.startswith("_") or name in _OTHERS or not _fits(kind, name):
                 continue
             found.append((f"{module}.{name}", _line(target) or _line(_elsewhere(name, modules)) or _of_torch(target)))
@@ -91,7 +94,7 @@ def _line(target: str) -> str:
 
 
 def _elsewhere(name: str, modules: tuple[str, ...]) -> str:
-    """Return the same name in the other system, for what only says how it differs."""
+    """Return the same name in the other system, for a class without its own docstring."""
     return next((MODULES[module][name] for module in modules if _line(MODULES[module].get(name, ""))), "")
 
 

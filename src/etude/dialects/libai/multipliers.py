@@ -1,5 +1,4 @@
-"""detectron2's warm-up around fvcore's parameter schedulers: functions of ``where``, the share of training that has
-passed."""
+"""detectron2's ``WarmupParamScheduler`` for fvcore's schedulers, which are functions of the progress of training."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ except ImportError as error:
 
 
 class WarmupParamScheduler(CompositeParamScheduler):  # type: ignore[misc]
-    """A warm-up in front of any scheduler; ``warmup_length`` is a share of training."""
+    """Adds a warm-up to any scheduler. ``warmup_length`` is a share of training."""
 
     def __init__(
         self,

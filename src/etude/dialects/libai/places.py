@@ -1,4 +1,4 @@
-"""Finds where each key of a lazy config was written, from the files' syntax alone."""
+"""Finds file and line of each key of a lazy config by parsing the files, without running them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from etude.config.tree import Path
 from etude.dialects import ownership
 from etude.plan import NOWHERE, Place
 
-#: The configs that come with the dialect.
+#: The folder of the configs that come with Étude.
 CONFIGS = os.path.join(os.path.dirname(__file__), "configs")
 
 _DEEPEST = 8
-#: What folders of configs are called.
+#: Names of folders that hold configs.
 _NAMES = ("configs", "config")
 
 
 def common_config(path: str) -> str:
-    """Return the file that ``get_config(path)`` reads: LiBai's if it is installed or checked out, else Étude's."""
+    """Return the file that ``get_config(path)`` reads: of an installed or checked out LiBai, else Étude's."""
     package = ownership.original("libai")
     theirs = [os.path.join(package, "config", "configs"), os.path.join(package, "..", "configs")] if package else []
     files = [os.path.normpath(os.path.join(folder, path)) for folder in (*theirs, CONFIGS)]
@@ -28,8 +28,10 @@ def common_config(path: str) -> str:
 
 
 def project_folders(path: str) -> list[str]:
-    """Return where parts that a config imports may stand: beside it, where the command is typed, and in the folder of
-    its project, as Python puts a train script's folder, which is beside ``configs``, on the path."""
+    """Return the folders that a config may import from: its own, the current one, and that of its project.
+
+    The project is the folder above ``configs``, where the train script is: Python adds a script's folder to the path.
+    """
     own = os.path.dirname(os.path.abspath(path))
     parts = own.split(os.sep)
     projects = [os.sep.join(parts[:n]) for n, part in enumerate(parts) if part in _NAMES]
@@ -37,13 +39,13 @@ def project_folders(path: str) -> list[str]:
 
 
 def survey_files(path: str) -> tuple[dict[Path, Place], dict[str, str]]:
-    """Place of every key as far as the syntax shows it, and the texts of all config files that were read for it."""
+    """Return the place of every key, as far as the syntax shows it, and the texts of all files that were read."""
     files: dict[str, str] = {}
     return _File(os.path.abspath(path), files, _DEEPEST).places, files
 
 
 class _File:
-    """One config file: later statements overwrite what earlier ones said about a key."""
+    """The places in one config file. Later statements replace earlier ones about the same key."""
 
     def __init__(self, path: str, files: dict[str, str], depth: int) -> None:
         self.path, self.files, self.depth = path, files, depth
@@ -72,7 +74,7 @@ class _File:
             self._follow(statement)
 
     def _update(self, call: ast.Call) -> None:
-        """``train.update(dict(log_period=5))``, with a mapping or keywords, or ``OmegaConf.update(cfg, "a.b", 3)``."""
+        """Read ``train.update(dict(log_period=5))``, also with keywords, or ``OmegaConf.update(cfg, "a.b", 3)``."""
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("update", "merge_with"):
             return
         above = _way(call.func.value)
@@ -92,7 +94,7 @@ class _File:
         self._note(way, value, line)
 
     def _follow(self, statement: ast.ImportFrom) -> None:
-        """Take over the places of what a config is imported from. By its full name a config is known by its folder."""
+        """Copy the places of an imported config. An absolute import is one of a config if a folder is called so."""
         parts = str(statement.module).split(".")
         if statement.level:
             folder = os.path.dirname(self.path)
@@ -135,15 +137,15 @@ class _File:
 
 @dataclass
 class Origins:
-    """Remembers which config this process has read and how it was changed, so that a later error can point at the line.
+    """Records which config this process has read and how it was changed, so that a later error can name the line.
 
-    A script reads its config, changes it and builds things in calls that know nothing of each other. Only the file that
-    was read last and the overrides since are remembered, and looked into when something is wrong.
+    A script reads its config, changes it and builds parts in separate calls. Only the file that
+    was read last and the overrides since are recorded; the file is parsed only when there is an error.
     """
 
     file: str = ""
     overrides: list[str] = field(default_factory=list)
-    #: Of those whose key was not there before: the first part of it that was not.
+    #: Override → the path of the first new key, for overrides that add one.
     new: dict[str, Path] = field(default_factory=dict)
 
     def read(self, file: str) -> None:
@@ -155,29 +157,29 @@ class Origins:
             self.new[text] = new
 
     def places(self) -> dict[Path, Place]:
-        """Return the place of every key, that of an override where one changed it."""
+        """Return the place of every key; for a changed key that of the override."""
         found = survey_files(self.file)[0] if self.file else {}
         for text in self.overrides:
             found[way_of(key_of(text))] = Place(f"override '{text}'", 0, key_of(text))
         return found
 
     def place(self, way: Path) -> Place:
-        """Return where the value at ``way`` was written, or the nearest one above it."""
+        """Return the place of the value at ``way``, or of the nearest key above it."""
         places = self.places()
         return next((places[way[:n]] for n in range(len(way), 0, -1) if way[:n] in places), NOWHERE)
 
 
-#: Of this process.
+#: The origins of this process's config.
 ORIGINS = Origins()
 
 
 def key_of(text: str) -> str:
-    """Return the key of an override, without its marks."""
+    """Return the key of an override, without ``+`` and ``~``."""
     return text.lstrip("+~").partition("=")[0]
 
 
 def way_of(key: str) -> Path:
-    """``dataloader.test[0].dataset`` and ``dataloader.test.0.dataset`` as a path."""
+    """Return ``dataloader.test[0].dataset`` or ``dataloader.test.0.dataset`` as a path."""
     parts: Iterable[str] = key.replace("[", ".").replace("]", "").split(".")
     return tuple(int(part) if part.isdigit() else part for part in parts if part)
 
@@ -186,7 +188,7 @@ def way_of(key: str) -> Path:
 
 
 def _way(target: ast.expr) -> Path:
-    """``train.evaluation.eval_period`` or ``dataloader.test[0].dataset`` as a path; empty for anything else."""
+    """Return ``train.evaluation.eval_period`` or ``dataloader.test[0].dataset`` as a path; empty for anything else."""
     if isinstance(target, ast.Name):
         return (target.id,)
     if isinstance(target, ast.Attribute):
@@ -213,7 +215,7 @@ def _children(value: ast.expr) -> Iterator[tuple[str | int, ast.expr]]:
 
 
 def _packaged(value: ast.expr) -> tuple[str, Path] | None:
-    """``get_config("common/train.py").train``: the file that comes with the dialect, and the way into it."""
+    """Return the file and the keys of ``get_config("common/train.py").train``; None for anything else."""
     keys: Path = ()
     while isinstance(value, ast.Attribute):
         keys, value = (value.attr, *keys), value.value

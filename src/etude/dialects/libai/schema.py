@@ -1,4 +1,4 @@
-"""Describes the keys of LiBai's and detectron2's configs, as JSON Schema and as Markdown. No torch."""
+"""The JSON Schema of LiBai's and detectron2's configs, also as Markdown. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from etude.dialects.libai.known_keys import KEYS, SCHEMA, value
 from etude.inspection import signatures
 from etude.inspection.index import kept
 
-#: The lazy calls of a config whose classes are usually its project's own.
+#: The lazy calls of a config that usually name user-defined classes.
 _CALLS: tuple[Path, ...] = (
     ("model",), ("optim",), ("optimizer",), ("train", "scheduler"), ("train", "evaluation", "evaluator"),
     ("tokenization", "tokenizer"),
@@ -20,8 +20,10 @@ _CALLS: tuple[Path, ...] = (
 
 
 def json_schema(tree: Tree | None = None) -> dict[str, Any]:
-    """Return the keys of a config. Other keys are allowed everywhere: configs hold variables, and hooks read what they
-    like. With ``tree``, the model, the optimizer and others that a config names have the arguments of their classes."""
+    """Return the schema. It allows other keys everywhere, because configs hold variables and hooks may read any key.
+
+    With ``tree``, the model, the optimizer and so on have the arguments of the classes that the config names.
+    """
     made = copy.deepcopy(SCHEMA)
     for way, schema in _own_calls(tree):
         node = made
@@ -32,7 +34,7 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
 
 
 def markdown_schema(tree: Tree | None = None) -> str:
-    """Return the same for people."""
+    """Return the schema as Markdown."""
     lines = ["# Keys of LiBai's and detectron2's configs", "", "| key | value | default | |", "|---|---|---|---|"]
     for section, keys in KEYS.items():
         for key in keys:
@@ -49,7 +51,7 @@ def markdown_schema(tree: Tree | None = None) -> str:
 
 
 def _own_calls(tree: Tree | None) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield where a config has a lazy call of a class whose source is known, and the schema of that call."""
+    """Yield the path and the schema of each lazy call of a class whose source is found."""
     for way in [path for path in _CALLS if tree is not None]:
         node = tree.get(*way) if tree is not None else None
         target = str(node.get("_target_", "")) if isinstance(node, Mapping) else ""

@@ -1,4 +1,4 @@
-"""Batch sizes, iterations and periods: what a LiBai config leaves open is computed from what it says."""
+"""Computes batch sizes, iterations and periods that a LiBai config leaves open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger("libai.engine.default")
 
 
 def check_batch_size(cfg: Any, data_parallel_size: int) -> None:
-    """Micro batch, global batch and accumulation steps agree; the missing ones are filled in, and ``train.samples``."""
+    """Check that micro batch, global batch and accumulation steps agree, and fill in what is missing."""
     train = cfg.train
     micro, total = try_get_key(cfg, "train.train_micro_batch_size"), try_get_key(cfg, "train.global_batch_size")
     steps = try_get_key(cfg, "train.num_accumulation_steps")
@@ -53,9 +53,9 @@ def _accumulation(micro: int, total: int, steps: int | None, data_parallel_size:
 
 
 def auto_scale_hyperparams(cfg: Any, samples: int) -> None:
-    """Epochs into iterations, ratios into steps, for a data set of ``samples``.
+    """Convert epochs to iterations and ratios to steps, for a dataset of ``samples``.
 
-    An eager iteration is a micro-batch, so there all counts are multiplied by the accumulation steps.
+    In eager mode an iteration is one micro-batch, so all counts are multiplied by the accumulation steps.
     """
     train = cfg.train
     assert 0 <= train.warmup_ratio < 1, (
@@ -92,7 +92,7 @@ def _scale_periods(train: Any, per_epoch: int) -> None:
         epochs = try_get_key(train, f"{section}.{epochs_key}")
         if not epochs:
             continue
-        # An epoch that is shorter than a batch still ends: a period of 0 would never come, or divide by zero.
+        # An epoch may be shorter than a batch. A period of 0 would never come, or divide by zero.
         period = max(per_epoch * epochs, 1)
         train[section][period_key] = period
         logger.info(
@@ -101,7 +101,7 @@ def _scale_periods(train: Any, per_epoch: int) -> None:
 
 
 def auto_scale_workers(cfg: Any, num_workers: int) -> Any:
-    """detectron2's rule for another number of processes than the config was written for; a new config if it applies."""
+    """Scale batch size, lr and lengths to the number of processes by detectron2's rule; return a new config then."""
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference == 0 or reference == num_workers:
         return cfg

@@ -1,1 +1,1 @@
-"""Lazy configs: Python files whose mappings are the config, calls that are written down now and made later."""
+"""Lazy configs: Python files with mappings and lazy calls, which are instantiated later."""

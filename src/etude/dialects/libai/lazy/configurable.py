@@ -1,4 +1,4 @@
-"""``@configurable``: a constructor or function that takes its arguments from a config when it is given one."""
+"""``@configurable``: a constructor or function that can take its arguments from a config."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def configurable(init_func: Callable[..., Any] | None = None, *, from_config: Callable[..., Any] | None = None) -> Any:
-    """On ``__init__`` of a class that has ``from_config(cls, cfg, …)``, or ``@configurable(from_config=f)``."""
+    """Decorate ``__init__`` of a class with ``from_config(cls, cfg, …)``, or a function with ``from_config=f``."""
     if init_func is not None:
         return _init(init_func)
     if from_config is None:
@@ -19,8 +19,7 @@ def configurable(init_func: Callable[..., Any] | None = None, *, from_config: Ca
 
 
 def is_configurable(target: Any) -> bool:
-    """Return whether ``target`` takes its arguments from a ``cfg`` as well: a class or function under
-    ``@configurable``, ours or the originals'."""
+    """Return whether ``target`` is decorated with ``@configurable``, Étude's or the original's."""
     wrapped = getattr(target, "__init__", None) if inspect.isclass(target) else target
     return hasattr(wrapped, "__wrapped__") and hasattr(target, "from_config")
 

@@ -1,6 +1,6 @@
-"""The errors of lazy configs, under the class names that their users catch (Hydra's).
+"""The errors of lazy configs, with Hydra's class names, which users catch.
 
-Where Hydra itself is installed they are of its classes, too: scripts import those.
+If Hydra is installed they are subclasses of its errors, too, because scripts import those.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from etude.errors import UserError
 
 
 def _of_hydra(name: str) -> tuple[type[Any], ...]:
-    """Hydra's class of this name; nothing where Hydra is not installed, or where its errors are ours."""
+    """Return Hydra's class of this name; nothing if Hydra is not installed, or its errors are Étude's."""
     found = importlib.machinery.PathFinder.find_spec("hydra")
     if found is None or found.origin is None:
         return ()
@@ -22,15 +22,15 @@ def _of_hydra(name: str) -> tuple[type[Any], ...]:
 
 
 class HydraException(UserError, *_of_hydra("HydraException")):  # type: ignore[misc]
-    """The root of what an override or an instantiation raises."""
+    """The base class of errors of overrides and instantiation."""
 
 
 class CompactHydraException(HydraException, *_of_hydra("CompactHydraException")):  # type: ignore[misc]
-    """One whose message says enough without a traceback."""
+    """An error whose message is enough without a traceback."""
 
 
 class OverrideParseException(CompactHydraException, *_of_hydra("OverrideParseException")):  # type: ignore[misc]
-    """A command-line override that the grammar does not know."""
+    """A command-line override cannot be parsed."""
 
     def __init__(self, override: str, message: str) -> None:
         self.override, self.message = override, message
@@ -38,4 +38,4 @@ class OverrideParseException(CompactHydraException, *_of_hydra("OverrideParseExc
 
 
 class InstantiationException(CompactHydraException, *_of_hydra("InstantiationException")):  # type: ignore[misc]
-    """A target that cannot be found or called, or that raised; the original exception is the ``__cause__``."""
+    """A target cannot be found or called, or it raised. The original exception is the ``__cause__``."""

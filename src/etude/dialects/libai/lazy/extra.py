@@ -1,4 +1,4 @@
-"""OmegaConf, imported when a lazy config is first touched: it comes with the extra ``libai``."""
+"""Imports OmegaConf, which comes with the extra ``libai``, when a lazy config is first used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from etude.errors import MissingExtra
 
 
 def omegaconf() -> ModuleType:
-    """Return the package, or raise an error that says what to install."""
+    """Return the package. Raises an error that says what to install if it is missing."""
     try:
         import omegaconf as package
     except ModuleNotFoundError as error:
@@ -19,19 +19,19 @@ def omegaconf() -> ModuleType:
 
 
 def dict_config(content: Any) -> Any:
-    """Return a ``DictConfig`` with any object in its leaves; tuples become lists, as in the original lazy configs."""
+    """Return a ``DictConfig`` whose values may be any objects. Tuples become lists, as in LiBai and detectron2."""
     if light.get():
         return Node(content)
     return omegaconf().DictConfig(content=without_tuples(content), flags={"allow_objects": True})
 
 
 def container(config: Any) -> Any:
-    """Return a config as dicts and lists, with interpolations as they are written."""
+    """Return a config as dicts and lists, with unresolved interpolations."""
     return plain(config) if light.get() else omegaconf().OmegaConf.to_container(config, resolve=False)
 
 
 def without_tuples(value: Any) -> Any:
-    """Plain containers with lists for tuples: newer versions of OmegaConf have a kind of their own for those."""
+    """Return plain containers with lists in place of tuples, for which newer OmegaConf has a separate class."""
     if type(value) in (list, tuple):
         return [without_tuples(item) for item in value]
     return {key: without_tuples(item) for key, item in value.items()} if type(value) is dict else value

@@ -1,10 +1,10 @@
-"""From a lazy config to objects, in both flavours.
+"""Instantiates lazy configs, as LiBai and as detectron2 do.
 
 .. code-block:: text
 
     LiBai        keywords are merged in; _recursive_=False leaves arguments alone; failures are InstantiationException
     detectron2   no keywords; _recursive_ is an ordinary argument; the original exceptions pass
-    both         lists are walked, mappings without _target_ are handed over as they are
+    both         lists are walked, mappings without _target_ are passed on unchanged
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Recurse = Callable[[Any], Any]
 
 
 def instantiate(cfg: Any, **kwargs: Any) -> Any:
-    """Make what ``cfg`` describes, innermost first; ``kwargs`` are merged into it before."""
+    """Build the object that ``cfg`` describes, innermost first. ``kwargs`` are merged into it before."""
     recursive = kwargs.pop("_recursive_", True)
     if cfg is None or not _is_container(cfg):
         return cfg
@@ -39,7 +39,7 @@ def instantiate(cfg: Any, **kwargs: Any) -> Any:
 
 
 def _named(plain: Any) -> Any:
-    """Plain input with its targets by name, which is what arguments that stay configs are handed over with."""
+    """Return plain containers with targets by name, because arguments that stay configs are passed on like that."""
     if isinstance(plain, list):
         items = [_named(item) for item in plain]
         return items if any(new is not old for new, old in zip(items, plain, strict=True)) else plain
@@ -93,7 +93,7 @@ def _merged(cfg: Any, kwargs: Mapping[str, Any]) -> Any:
     package = omegaconf()
     base = cfg if isinstance(cfg, package.DictConfig) else dict_config(cfg)
     merged = package.OmegaConf.merge(base, dict_config(dict(kwargs)))
-    # Interpolations of the parts go on seeing the whole config they were written in.
+    # So that interpolations still refer to the whole config.
     merged._set_parent(base._get_parent())
     return merged
 
@@ -102,7 +102,7 @@ def _merged(cfg: Any, kwargs: Mapping[str, Any]) -> Any:
 
 
 def instantiate_detectron2(cfg: Any) -> Any:
-    """Make what ``cfg`` describes; exceptions of the targets pass as they are."""
+    """Build the object that ``cfg`` describes. Exceptions of the targets are not wrapped."""
     package = omegaconf()
     if _is_sequence(cfg):
         made = [instantiate_detectron2(item) for item in cfg]
@@ -153,7 +153,7 @@ def _is_container(value: Any) -> bool:
 
 
 def _same_kind(like: Any, items: list[Any]) -> Any:
-    """Return items as the kind of list they came from: OmegaConf's stays OmegaConf's."""
+    """Return items as a list of the same class as ``like``."""
     if isinstance(like, list):
         return items
     return omegaconf().ListConfig(items, flags={"allow_objects": True})

@@ -1,4 +1,4 @@
-"""Writes lazy calls down (``LazyCall``), reads, changes and saves configs (``LazyConfig``), and looks keys up."""
+"""``LazyCall``, ``LazyConfig`` (load, override, save) and ``get_config``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ABSENT = object()
 
 
 class LazyCall:
-    """Wraps a callable, the dotted name of one, or another lazy call that yields one."""
+    """Wraps a callable, its dotted name, or another lazy call that returns one."""
 
     def __init__(self, target: Any) -> None:
         if not (callable(target) or isinstance(target, str | Mapping) or type(target).__name__ == "DictConfig"):
@@ -41,14 +41,14 @@ class LazyCall:
         self._target = target
 
     def __call__(self, **kwargs: Any) -> Any:
-        # OmegaConf would take these types for schemas, so their names stand for them.
+        # OmegaConf would take these types for schemas, so their names are used.
         schema = isinstance(self._target, type) and (is_dataclass(self._target) or issubclass(self._target, dict))
         target = name_of(self._target) if schema else self._target
         return dict_config({**kwargs, "_target_": target})
 
 
 class LazyConfig:
-    """The config language of LiBai; :class:`DetectronLazyConfig` is detectron2's."""
+    """Loads and saves configs of LiBai; :class:`DetectronLazyConfig` those of detectron2."""
 
     flavour: Flavour = LIBAI
 
@@ -74,7 +74,7 @@ class LazyConfig:
 
     @classmethod
     def load_rel(cls, filename: str, keys: Keys = None) -> Any:
-        """:meth:`load`, relative to the file that the caller was written in."""
+        """Load a file relative to the caller's source file."""
         caller = inspect.stack()[1].filename
         if caller == "<string>":
             raise ValueError("load_rel is unable to find the caller's file name")
@@ -89,25 +89,25 @@ class LazyConfig:
 
     @staticmethod
     def _read(filename: str) -> Any:
-        from etude.dialects.libai.lazy import yaml_files  # a check of a Python config does without yaml
+        from etude.dialects.libai.lazy import yaml_files  # checking a Python config needs no yaml
 
         return yaml_files.read(filename)
 
     @staticmethod
     def apply_overrides(cfg: Any, overrides: list[str]) -> Any:
-        """``["train.seed=1", …]`` into ``cfg``, in order; returns ``cfg``."""
+        """Apply overrides like ``["train.seed=1", …]`` to ``cfg`` in order, and return ``cfg``."""
         return apply(cfg, overrides)
 
     @classmethod
     def save(cls, cfg: Any, filename: str) -> None:
-        """``cfg`` as YAML with its targets by name; see :mod:`etude.dialects.libai.lazy.yaml_files`."""
+        """Write ``cfg`` as YAML with targets by name, see :mod:`etude.dialects.libai.lazy.yaml_files`."""
         from etude.dialects.libai.lazy import yaml_files
 
         yaml_files.save(cfg, filename, as_objects=cls.flavour is DETECTRON2)
 
     @staticmethod
     def to_py(cfg: Any, prefix: str = "cfg.") -> str:
-        """``cfg`` as Python statements, one per value, for people to read and compare."""
+        """Return ``cfg`` as Python statements, one per value, to read and compare."""
         from etude.dialects.libai.lazy import python_text
 
         return python_text.to_py(cfg, prefix)
@@ -140,7 +140,7 @@ def _everything(content: Mapping[str, Any]) -> Any:
 
 
 def try_get_key(cfg: Any, *keys: str, default: Any = None) -> Any:
-    """Return the value of the first dotted key that is there; None counts as a value, ``???`` does not."""
+    """Return the value of the first dotted key that exists. None counts as a value, ``???`` does not."""
     select = omegaconf().OmegaConf.select
     for key in keys:
         value = select(cfg, key, default=_ABSENT)
@@ -163,7 +163,7 @@ def get_config(config_path: str) -> Any:
 
 @cache
 def _models_and_data() -> dict[str, Any]:
-    """Return LiBai's configs of models and data sets, by the path that users give."""
+    """Return LiBai's configs of models and datasets by path."""
     with open(os.path.join(CONFIGS, "common.json"), encoding="utf-8") as file:
         read: dict[str, Any] = json.load(file)
     return read

@@ -1,4 +1,4 @@
-"""Reports what went wrong while a lazy call was made, with the line of the config that asked for it."""
+"""Reports errors while a lazy call is instantiated, with its line in the config."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 def explain_build_error(arriving: Exception, error: Exception, cfg: Any, target: Any, label: str) -> None:
-    """Put on the exception that ``arrives`` what the call of ``target`` raised: the user's own code, or its refusal."""
+    """Attach to ``arriving`` the error to report: one of user code, or of arguments that ``target`` refuses."""
     if hasattr(error, "etude_reported"):
         return
     way = way_in(cfg)
@@ -28,11 +28,11 @@ def explain_build_error(arriving: Exception, error: Exception, cfg: Any, target:
             at = str(ORIGINS.place(way))
             put_on(arriving, ConfigError([replace(finding, at=at) for finding in error.findings]))
         return
-    place = str(ORIGINS.place(_blamed(way, cfg, str(error))))
+    place = str(ORIGINS.place(_argument_in(way, cfg, str(error))))
     if any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
         raised = UserCodeError(f"{place}: {_named(way)}{label} raised {says(error)}".removeprefix(": "))
         put_on(arriving, raised)
-        raised.__cause__ = error  # whose frames are to be shown
+        raised.__cause__ = error  # so that its traceback is shown
         return
     put_on(
         arriving,
@@ -41,7 +41,7 @@ def explain_build_error(arriving: Exception, error: Exception, cfg: Any, target:
 
 
 def explain_lookup_error(arriving: Exception, error: Exception, cfg: Any, target: str) -> None:
-    """Put on the exception that ``arrives`` what stands in the way to the target of ``cfg``."""
+    """Attach to ``arriving`` the error to report if the target of ``cfg`` cannot be found."""
     way = way_in(cfg)
     module, _, attribute = target.rpartition(".")
     loaded = sys.modules.get(module)
@@ -54,7 +54,7 @@ def explain_lookup_error(arriving: Exception, error: Exception, cfg: Any, target
 
 
 def way_in(cfg: Any) -> Path:
-    """Return the path of a node in its config; empty for one that belongs to none."""
+    """Return the path of a node in its config; empty if it has no parent."""
     key_in_parent = getattr(cfg, "_key", None)
     key = key_in_parent() if key_in_parent is not None else None
     return (*way_in(cfg._get_parent()), key) if key is not None else ()
@@ -64,8 +64,8 @@ def _named(way: Path) -> str:
     return f"{dotted(way)}: " if way else ""
 
 
-def _blamed(way: Path, cfg: Any, message: str) -> Path:
-    """Return the path of the one argument that a message names, by its key or its value; else that of the call."""
+def _argument_in(way: Path, cfg: Any, message: str) -> Path:
+    """Return the path of the only argument whose key or value is in the message; else that of the call."""
     items = getattr(cfg, "items_ex", None)
     plain = {key: value for key, value in items(resolve=False) if key != "_target_"} if items and way else {}
     words = set(re.findall(r"[\w.+-]+", message))

@@ -1,4 +1,4 @@
-"""``key=value`` strings of the command line, in Hydra's grammar, put into a config.
+"""Parses ``key=value`` overrides in Hydra's grammar and applies them to a config.
 
 .. code-block:: text
 
@@ -37,7 +37,7 @@ _FUNCTION = re.compile(r"([A-Za-z_]\w*)[ \t]*\([ \t]*")
 
 @dataclass
 class Override:
-    """One parsed string: ``delete`` for ``~key``; ``value`` is plain, or one of the sweeps."""
+    """One parsed override. ``delete`` means ``~key``; ``value`` is a plain value or a sweep."""
 
     key: str
     value: Any = None
@@ -45,7 +45,7 @@ class Override:
 
 
 def apply(cfg: Any, given: Iterable[str]) -> Any:
-    """Apply every override to ``cfg``, in order; later ones win. Mappings are merged, everything else replaces."""
+    """Apply overrides to ``cfg`` in order. Mappings are merged; other values are replaced."""
     for text, override in [(text, _parsed(text)) for text in given]:
         new = _first_new(cfg, override.key)
         with _about(text):
@@ -61,7 +61,7 @@ def _parsed(text: str) -> Override:
 
 @contextmanager
 def _about(text: str) -> Iterator[None]:
-    """Exceptions from inside know which override they are about."""
+    """Attach the override to exceptions of the block."""
     try:
         yield
     except Exception as error:
@@ -87,8 +87,10 @@ def _put(cfg: Any, override: Override) -> None:
 
 
 def _first_new(cfg: Any, key: str) -> Path:
-    """Return the path of the first part of ``key`` that ``cfg`` does not have; empty where all of it is there, or where
-    it is an argument, which is compared with its target."""
+    """Return the path of the first part of ``key`` that ``cfg`` does not have, or an empty path.
+
+    It is empty for arguments of lazy calls, too: those are compared with the target.
+    """
     node, way = cfg, way_of(key)
     for length, part in enumerate(way, start=1):
         if not isinstance(node, Mapping):
@@ -100,7 +102,7 @@ def _first_new(cfg: Any, key: str) -> Path:
 
 
 def _require_configs(cfg: Any, key: str) -> None:
-    """No part of the way to ``key`` may be a value that cannot hold keys."""
+    """Raise ``KeyError`` if a value above ``key`` cannot hold keys."""
     package = omegaconf().OmegaConf
     parts = key.split(".")
     for length in range(1, len(parts)):
@@ -113,7 +115,7 @@ def _require_configs(cfg: Any, key: str) -> None:
 
 
 def parse(text: str) -> Override:
-    """Return one string as an :class:`Override`; what the grammar does not know is an ``OverrideParseException``."""
+    """Parse one string. Raises ``OverrideParseException`` if it does not follow the grammar."""
     match = _KEY.match(text)
     assert match is not None  # every part of the pattern may be empty
     mark, key, rest = match[1], match[2], text[match.end() :]
@@ -130,7 +132,7 @@ def parse(text: str) -> Override:
 
 
 class _Value:
-    """Reads the right side of an override from left to right."""
+    """Parses the right side of an override."""
 
     def __init__(self, override: str, text: str) -> None:
         self.override, self.text, self.at = override, text.strip(" \t"), 0
@@ -237,7 +239,7 @@ class _Value:
         return _typed(raw)
 
     def _interpolation(self) -> int | None:
-        """Return where the ``${…}`` that begins here ends; braces inside are counted."""
+        """Return the end of the ``${…}`` that begins here, counting nested braces; None if there is none."""
         if not self.text.startswith("${", self.at):
             return None
         depth = 0
@@ -290,7 +292,7 @@ def _unescape_quotes(match: re.Match[str]) -> str:
 
 @dataclass
 class ChoiceSweep:
-    """Several values for one run: nothing that a single config can hold."""
+    """Several values for one key, which a single config cannot hold."""
 
     tags: set[str] = field(default_factory=set)
     list: list[str | int | float | bool | list[Any] | dict[str, Any] | None] = field(default_factory=list)

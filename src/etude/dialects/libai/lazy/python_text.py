@@ -1,4 +1,4 @@
-"""A config as Python statements, one per value, laid out as black would do it (88 columns, double quotes)."""
+"""Writes a config as Python statements, formatted like black (88 columns, double quotes)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WIDTH = 88
 
 
 def to_py(cfg: Any, prefix: str = "cfg.") -> str:
-    """Interpolations resolved, keys sorted, lazy calls as calls. Text that is no Python is returned unformatted."""
+    """Return a config as Python, with interpolations resolved and keys sorted; unformatted if it is no valid Python."""
     container = omegaconf().OmegaConf.to_container(cfg, resolve=True)
     text = _statements(container, prefix)
     try:
@@ -57,7 +57,7 @@ def _expression(value: Any) -> str:
 
 
 def _formatted(text: str) -> str:
-    """Return every statement laid out; blank lines (of empty mappings) stay between statements, at most two."""
+    """Format every statement. Blank lines (of empty mappings) between statements stay, at most two."""
     tree = ast.parse(text)
     lines: list[str] = []
     previous_end = None
@@ -79,7 +79,7 @@ def _statement(statement: ast.stmt) -> str:
 
 
 def _laid_out(head: str, node: ast.expr, tail: str, indent: int) -> str:
-    """``head`` + the expression + ``tail``: on one line when it fits, else opened at its last bracket."""
+    """Return ``head`` + expression + ``tail``, on one line if it fits, else split at its brackets."""
     pad = " " * indent
     flat = _flat(node)
     if len(pad) + len(head) + len(flat) + len(tail) <= WIDTH:
@@ -99,7 +99,7 @@ def _laid_out(head: str, node: ast.expr, tail: str, indent: int) -> str:
 
 
 def _wrapped(head: str, flat: str, tail: str, indent: int) -> str:
-    """A value without brackets gets a pair of its own if that makes it fit, and only as the whole of a statement."""
+    """Put a value without brackets into parentheses, if that makes it fit and it is a whole statement."""
     pad = " " * indent
     if indent == 0 and head and len(flat) + 4 <= WIDTH:
         return f"{pad}{head}(\n    {flat}\n{pad}){tail}"
@@ -107,7 +107,7 @@ def _wrapped(head: str, flat: str, tail: str, indent: int) -> str:
 
 
 def _brackets(node: ast.expr) -> tuple[str, list[tuple[str, ast.expr]], str]:
-    """Return what opens, what stands inside (label and value), what closes; nothing inside means nothing to open."""
+    """Return the opening bracket, the items (label and value) and the closing bracket; no items for other nodes."""
     if isinstance(node, ast.Call):
         items = [("", item) for item in node.args]
         items += [(f"{word.arg}=" if word.arg else "**", word.value) for word in node.keywords]
@@ -132,7 +132,7 @@ def _flat(node: ast.expr) -> str:
 
 
 def _string(text: str) -> str:
-    """In double quotes, unless that would need more backslashes."""
+    """Return the string in double quotes, unless that needs more backslashes."""
     shown = repr(text)
     if shown.startswith('"') or '"' in shown[1:-1]:
         return shown

@@ -1,4 +1,4 @@
-"""Finds the object that a ``_target_`` names, and the shortest name that leads back to it."""
+"""Finds the object of a ``_target_``, and the shortest name of an object."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-#: Packages that Étude serves when the original is not installed.
+#: Packages that Étude provides if the original is not installed.
 SERVED = ("libai", "detectron2", "fvcore", "oneflow", "hydra", "iopath", "yacs")
 
 
 def locate(name: str) -> Any:
-    """Return the object that ``name`` leads to: modules, nested classes, static methods, bare builtins."""
+    """Return the object called ``name``: a module, nested class, static method or builtin."""
     if name.split(".")[0] in SERVED:
         from etude.dialects import imports
 
         imports.install()
-    import pydoc  # slow to import, and a check needs no targets
+    import pydoc  # slow to import, and not needed for a check
 
     try:
         found = pydoc.locate(name)
@@ -29,7 +29,7 @@ def locate(name: str) -> Any:
 
 
 def _walk(name: str) -> Any:
-    """Part by part, so that the error can say how far one came."""
+    """Find the object part by part, so that the error can name the part that is missing."""
     parts = name.split(".")
     if not all(parts):
         if name == "":
@@ -64,9 +64,9 @@ def _step(found: Any, parts: list[str], index: int, name: str) -> Any:
 
 
 def name_of(target: Any) -> str:
-    """``module.qualname``, shortened to the shortest package under which the same object is found.
+    """Return ``module.qualname`` with the shortest package in which the same object is found.
 
-    What Étude serves for another system goes by the name it is served under, so that a saved config stays portable.
+    Étude's replacements have the name of the original, so that a saved config also works there.
     """
     module, qualname = target.__module__, target.__qualname__
     served = _served_names().get(f"{module}:{qualname}")
@@ -84,7 +84,7 @@ def name_of(target: Any) -> str:
 
 
 def target_name(target: Any) -> str:
-    """Return the dotted name of a ``_target_``, be it a name, a callable or another lazy call."""
+    """Return the dotted name of a ``_target_``, which is a name, a callable or another lazy call."""
     if isinstance(target, str):
         return target
     if isinstance(target, Mapping):
@@ -96,7 +96,7 @@ def target_name(target: Any) -> str:
 
 
 def is_served(target: Any, names: Sequence[str]) -> bool:
-    """Return whether a target is one of these of LiBai's or detectron2's, and no other that is called so."""
+    """Return whether a target is one of these ``names`` of LiBai or detectron2, and not of another package."""
     module, _, name = target_name(target).rpartition(".")
     return name in names and module.split(".")[0] in ("libai", "detectron2", "etude")
 
@@ -108,7 +108,7 @@ def _served_names() -> dict[str, str]:
     names: dict[str, str] = {}
     for module, table in MODULES.items():
         for attribute, target in table.items():
-            if target.startswith("torch"):  # goes by its own name
+            if target.startswith("torch"):  # keeps its own name
                 continue
             dotted = f"{module}.{attribute}"
             known = names.get(target)
@@ -118,7 +118,7 @@ def _served_names() -> dict[str, str]:
 
 
 def dump_dataclass(obj: Any) -> dict[str, Any]:
-    """Return a dataclass instance as the nested ``_target_`` mapping that makes it again."""
+    """Return a dataclass instance as a nested ``_target_`` mapping that instantiates to an equal one."""
     if not is_dataclass(obj) or isinstance(obj, type):
         raise TypeError("dump_dataclass() requires an instance of a dataclass.")
     made: dict[str, Any] = {"_target_": name_of(type(obj))}

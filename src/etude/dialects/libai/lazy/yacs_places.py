@@ -1,4 +1,4 @@
-"""Reports what a yacs config refuses, with the line of the file or the pair of the command line."""
+"""Reports errors of yacs configs, with the line of the file or the override."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from etude.config.files import display
 from etude.dialects.libai.lazy.reading.errors import explain_reading_error, is_users, near, put_on, says
 from etude.errors import ConfigError
 
-#: The key under which a file names those that it builds on.
+#: The key for the base files of a config.
 BASE = "_BASE_"
 _KEY = re.compile(r"(?:Non-existent (?:config )?key|for config key|Key):? ([\w.]+)")
 
 
 @contextmanager
 def reporting(node: Mapping[str, Any], *, file: str = "", pairs: Sequence[Any] = ()) -> Iterator[None]:
-    """Exceptions of merging ``file`` or ``pairs`` into ``node`` know where to look."""
+    """Attach the place to exceptions raised while ``file`` or ``pairs`` are merged into ``node``."""
     try:
         yield
     except (AssertionError, LookupError, ValueError, OSError, yaml.YAMLError) as error:
-        if isinstance(error, FileNotFoundError) and (named := _naming(file, str(error.filename))):
+        if isinstance(error, FileNotFoundError) and (named := _base_place(file, str(error.filename))):
             beside = glob(os.path.join(os.path.dirname(str(error.filename)) or ".", "*.y*ml"))
             hint = near(os.path.basename(str(error.filename)), map(os.path.basename, beside))
             put_on(error, ConfigError(f"{BASE} names {error.filename}, which is not there", at=named, hint=hint))
         elif isinstance(error, OSError | yaml.YAMLError):
             explain_reading_error(error, file)
         elif not hasattr(error, "etude_reported"):
-            put_on(error, _reported(error, node, file, pairs))
+            put_on(error, _merge_error(error, node, file, pairs))
         raise
 
 
 @contextmanager
 def about(keys: str, *, hint: str = "") -> Iterator[None]:
-    """Report what is refused inside, with no user-defined code involved, with these ``keys``.
+    """Report exceptions of the block as errors of these ``keys``, unless user code raised them.
 
-    A script may build its parts long after the config was read, and a part does not know whose value it refuses.
+    A script may build its parts long after the config was read, and a part does not know the key of a wrong value.
     """
     try:
         yield
@@ -54,7 +54,7 @@ def about(keys: str, *, hint: str = "") -> Iterator[None]:
         raise
 
 
-def _reported(error: Exception, node: Mapping[str, Any], file: str, pairs: Sequence[Any]) -> ConfigError:
+def _merge_error(error: Exception, node: Mapping[str, Any], file: str, pairs: Sequence[Any]) -> ConfigError:
     message = str(error) if not isinstance(error, KeyError) else says(error).removeprefix("KeyError: ")
     found = _KEY.search(message)
     if found is None:
@@ -84,7 +84,7 @@ def _place(key: str, file: str, pairs: Sequence[Any]) -> str:
 
 
 def _documents(file: str, depth: int = 8) -> Iterator[tuple[str, Any]]:
-    """A YAML file and those that it builds on, each as far as it can be read."""
+    """Yield a YAML file and its bases, as far as they can be read."""
     try:
         with open(file, encoding="utf-8") as stream:
             document = yaml.compose(stream, Loader=yaml.SafeLoader)
@@ -96,7 +96,7 @@ def _documents(file: str, depth: int = 8) -> Iterator[tuple[str, Any]]:
 
 
 def _bases(file: str, document: Any) -> list[tuple[str, int]]:
-    """Return the files that a document builds on, each with the line that names it."""
+    """Return the base files of a document, each with its line."""
     pairs = document.value if isinstance(document, yaml.MappingNode) else []
     given = [value for key, value in pairs if key.value == BASE]
     nodes = [node for value in given for node in (value.value if isinstance(value, yaml.SequenceNode) else [value])]
@@ -104,8 +104,8 @@ def _bases(file: str, document: Any) -> list[tuple[str, int]]:
     return [(os.path.join(folder, os.path.expanduser(node.value)), int(node.start_mark.line) + 1) for node in nodes]
 
 
-def _naming(file: str, base: str) -> str:
-    """Return the place where a file is named as what another builds on; empty where none does."""
+def _base_place(file: str, base: str) -> str:
+    """Return the place that names ``base`` as a base file; empty if there is none."""
     named = (
         f"{display(each)}:{line}"
         for each, document in _documents(file)
@@ -116,7 +116,7 @@ def _naming(file: str, base: str) -> str:
 
 
 def _line(node: Any, way: Sequence[str]) -> int:
-    """Return the line of a key in a YAML document; 0 where it stands in another file."""
+    """Return the line of a key in a YAML document; 0 if it is not there."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     for key, value in pairs:
         if key.value == way[0]:

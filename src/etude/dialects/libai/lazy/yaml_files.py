@@ -1,6 +1,6 @@
-"""Configs as YAML files, read and written.
+"""Reads and writes lazy configs as YAML.
 
-Writing never raises: what YAML cannot hold is logged, and kept as far as pickle can.
+Writing never raises an error: what YAML cannot hold is logged, and pickled if possible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger("libai.config.lazy")
 
 
 def read(filename: str) -> Any:
-    """YAML with tuples, and with names and dataclasses of what is imported already; nothing is called or imported."""
+    """Read YAML with tuples, and with imported names and dataclasses. Nothing is called, and nothing is imported."""
     with open(filename, encoding="utf-8") as file:
         return yaml.load(file, Loader=_Loader)
 
@@ -32,7 +32,7 @@ class _Loader(yaml.FullLoader):
 
 
 def _dataclass(loader: Any, suffix: str, node: Any) -> Any:
-    """Return an object of a dataclass that is imported already, with its fields as they were saved."""
+    """Return an object of an imported dataclass with the saved fields."""
     module, _, name = suffix.rpartition(".")
     found: Any = sys.modules.get(module)
     for part in name.split("."):
@@ -42,7 +42,7 @@ def _dataclass(loader: Any, suffix: str, node: Any) -> Any:
         raise yaml.constructor.ConstructorError(
             None, None, f"python/object:{suffix} is refused: it is no dataclass that is imported", node.start_mark
         )
-    # As pickles do: ``__init__`` and ``__post_init__`` ran when the object was made, and a frozen class takes values.
+    # As pickle does: ``__init__`` and ``__post_init__`` ran when the object was made. Works for frozen classes, too.
     made = object.__new__(found)
     for each in dataclasses.fields(found):
         if each.name in fields:
@@ -54,9 +54,9 @@ _Loader.add_multi_constructor("tag:yaml.org,2002:python/object:", _dataclass)
 
 
 def save(cfg: Any, filename: str, *, as_objects: bool = False) -> None:
-    """``cfg`` into ``filename``, and what YAML cannot hold into ``filename.pkl`` beside it.
+    """Write ``cfg`` to ``filename`` and, if YAML cannot hold all of it, to ``filename.pkl``.
 
-    ``as_objects``: dataclasses are written as objects of their class (detectron2); otherwise as plain mappings (LiBai).
+    With ``as_objects`` dataclasses are written as objects (detectron2), otherwise as plain mappings (LiBai).
     """
     try:
         cfg = copy.deepcopy(cfg)
@@ -77,7 +77,7 @@ def save(cfg: Any, filename: str, *, as_objects: bool = False) -> None:
         if _loads_again(text):
             return
         logger.warning(f"the config in {filename} holds objects that YAML cannot give back")
-    _keep(cfg, f"{filename}.pkl")
+    _write_pickle(cfg, f"{filename}.pkl")
 
 
 def _name_targets(node: Any) -> None:
@@ -99,7 +99,7 @@ def _name_targets(node: Any) -> None:
 
 
 def _loads_again(text: str) -> bool:
-    """Return whether what was just written can be read; the text is our own, so its tags may be followed."""
+    """Return whether the text can be read again. Unsafe loading is fine here, as Étude wrote the text itself."""
     try:
         dict_config(yaml.unsafe_load(text))
     except Exception:
@@ -107,8 +107,8 @@ def _loads_again(text: str) -> bool:
     return True
 
 
-def _keep(cfg: Any, filename: str) -> None:
-    """A pickle for people to look into; Étude itself never reads it."""
+def _write_pickle(cfg: Any, filename: str) -> None:
+    """Write a pickle for the user to look into. Étude itself never reads it."""
     try:
         content = _pickled(cfg)
     except Exception:

@@ -1,1 +1,1 @@
-"""Reads lazy configs: relative imports, names that are only sketched, and errors with their place."""
+"""Reads lazy configs: relative imports, reading without imports, and errors with file and line."""

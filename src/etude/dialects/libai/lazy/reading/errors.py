@@ -1,7 +1,7 @@
-"""Reports what went wrong while a config was read, with the line to look at.
+"""Reports errors while a config is read, with file and line.
 
-Exceptions pass on as the originals raise them, since scripts catch those; what the command line says instead of one is
-put on it as ``etude_reported``.
+Exceptions stay those of the originals, since scripts catch them. The message that the command line prints instead is
+attached to them as ``etude_reported``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _NO_NAME = re.compile(r"cannot import name '(\w+)'")
 
 
 def as_config_error(error: Exception) -> EtudeError:
-    """Return what to report instead of ``error``; itself where nobody knows better."""
+    """Return the error to report in place of ``error``."""
     known = getattr(error, "etude_reported", None)
     return known if known is not None else error if isinstance(error, EtudeError) else ConfigError(says(error))
 
 
 def explain_reading_error(error: Exception, path: str) -> None:
-    """Put the place on an exception that came while ``path`` was read: the innermost line of user code."""
+    """Attach the place to an exception that was raised while ``path`` was read: the innermost line of user code."""
     if hasattr(error, "etude_reported") or isinstance(error, ConfigError):
         return
     if isinstance(error, FileNotFoundError) and error.filename == path:
@@ -47,30 +47,30 @@ def explain_reading_error(error: Exception, path: str) -> None:
 
 
 def put_on(error: Exception, instead: EtudeError) -> None:
-    """Let the command line say ``instead`` where ``error`` arrives there."""
+    """Let the command line report ``instead`` in place of ``error``."""
     instead.__cause__ = error
     error.etude_reported = instead  # type: ignore[attr-defined]
 
 
 def hinted(error: Exception, hint: str) -> Exception:
-    """``error``, which knows what was probably meant."""
+    """Attach a hint to ``error`` and return it."""
     error.etude_hint = hint  # type: ignore[attr-defined]
     return error
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Return the question after a misspelt name; empty where nothing is near."""
+    """Return ``did you mean …?`` for a misspelt name; empty if nothing is similar."""
     found = nearest(name, sorted(set(known)))
     return f"did you mean {found!r}?" if found else ""
 
 
 def is_users(filename: str) -> bool:
-    """Return whether a file is the user's, and not Étude's, Python's or an installed package's."""
+    """Return whether a file is user code, not Étude's, Python's or an installed package's."""
     return not is_library(filename)
 
 
 def says(error: Exception) -> str:
-    """Return the exception in one line."""
+    """Return the exception as one line."""
     syntax = _syntax(error)
     if syntax is not None:
         line = (syntax.text or "").strip()
@@ -93,7 +93,7 @@ def is_unset_variable(error: Exception) -> bool:
 
 
 def _places(error: Exception, path: str) -> tuple[str, str]:
-    """Return where it went wrong, and which line of ``path`` led there when that was in another file."""
+    """Return the place of the error and, if it is in another file, the line of ``path`` that led there."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     steps = [f"{display(frame.filename)}:{frame.lineno}" for frame in frames]
     syntax, mark = _syntax(error), getattr(error, "problem_mark", None)
@@ -108,16 +108,16 @@ def _places(error: Exception, path: str) -> tuple[str, str]:
 
 
 def _syntax(error: BaseException) -> SyntaxError | None:
-    """Return the syntax error with a line, behind the one that only names the file."""
+    """Return the syntax error that has a line: the error itself or its cause."""
     inner = error.__cause__ if isinstance(error.__cause__, SyntaxError) else error
     return inner if isinstance(inner, SyntaxError) and inner.lineno else None
 
 
-# -- what was probably meant -------------------------------------------------------------------------------------------
+# -- hints -------------------------------------------------------------------------------------------------------------
 
 
 def hint_of(error: Exception) -> str:
-    """Suggest what was probably meant, as far as the exception lets one know."""
+    """Return a hint for an exception; empty if there is none."""
     own: str | None = getattr(error, "etude_hint", None)
     if own is not None:
         return own
@@ -135,7 +135,7 @@ def hint_of(error: Exception) -> str:
 
 
 def _module_hint(name: str) -> str:
-    """Return a module that is called nearly so, beside the missing one."""
+    """Return a hint with a module of a similar name in the same package."""
     parent, _, last = name.rpartition(".")
     from difflib import get_close_matches
 

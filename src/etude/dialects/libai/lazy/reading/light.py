@@ -1,7 +1,7 @@
-"""Stands in for OmegaConf while a config is only looked at: importing OmegaConf takes as long as ``etude check`` may.
+"""A small replacement of OmegaConf for ``etude check``, because importing OmegaConf is slow.
 
-A :class:`Node` does what nearly all lazy configs do with a ``DictConfig``: get, set, update, iterate. Anything else
-raises :class:`NotLight`, and the config is read again with OmegaConf, which is then the one to report what is wrong.
+A :class:`Node` can do what nearly all lazy configs do with a ``DictConfig``: get, set, update, iterate. Anything else
+raises :class:`NotLight`, and the config is read again with OmegaConf, which then reports what is wrong.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ light: ContextVar[bool] = ContextVar("light", default=False)
 
 
 class NotLight(Exception):
-    """A config asks for something of OmegaConf that only OmegaConf can do."""
+    """A config uses a feature that only OmegaConf has."""
 
 
 class Node(MutableMapping[Any, Any]):
-    """A mapping with its keys as attributes. As in OmegaConf, what is put into it is copied."""
+    """A mapping whose keys are attributes, too. As in OmegaConf, values are copied into it."""
 
     def __init__(self, content: Mapping[Any, Any] | None = None) -> None:
         object.__setattr__(self, "_content", {})
@@ -74,7 +74,7 @@ class Node(MutableMapping[Any, Any]):
 
 
 class Items(MutableSequence[Any]):
-    """A list of :class:`Node` and values, which are copied into it."""
+    """A list of nodes and values. As in OmegaConf, they are copied into it."""
 
     def __init__(self, content: Iterable[Any] = ()) -> None:
         self._content = [held(value) for value in content]
@@ -114,7 +114,7 @@ class Items(MutableSequence[Any]):
 
 
 def held(value: Any) -> Any:
-    """Return a copy of a value as a node holds it."""
+    """Return a copy of a value, with mappings as nodes."""
     if isinstance(value, Node | dict):
         return Node(getattr(value, "_content", value))
     if isinstance(value, Items | list | tuple):
@@ -148,7 +148,7 @@ class _OmegaConf:
 
 
 class Module(ModuleType):
-    """``omegaconf`` for a config that imports it."""
+    """Replaces ``omegaconf`` for a config that imports it."""
 
     OmegaConf = _OmegaConf()
     DictConfig = Node

@@ -1,4 +1,4 @@
-"""Relative imports between config files: found by the file's place alone, executed afresh every time."""
+"""Relative imports between config files, which are found by path and executed anew every time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREFIX = "_cfg_loader"
 
 @record
 class Flavour:
-    """What differs between the two systems when a config is read."""
+    """The differences between LiBai and detectron2 when a config is read."""
 
     package: str
     missing: str
@@ -40,12 +40,12 @@ DETECTRON2 = Flavour("detectron2", "does not exist.", explains_folders=True)
 
 
 def fresh_package(flavour: Flavour, path: str) -> str:
-    """Return a package name that no other file has, so that nothing of one file reaches another."""
+    """Return a unique package name, so that config files do not share modules."""
     return f"{flavour.prefix}{os.urandom(2).hex()}.{os.path.basename(path)}"
 
 
 def compiled(path: str) -> Any:
-    """Return the file as code; a syntax error names the config file and keeps the original as its cause."""
+    """Compile a config file. A syntax error names the file and has the original error as its cause."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     try:
@@ -56,7 +56,7 @@ def compiled(path: str) -> Any:
 
 
 def execute(path: str, namespace: dict[str, Any]) -> None:
-    """Run a config file in ``namespace``. A name that it does not have is answered with a near one that it has."""
+    """Run a config file in ``namespace``. An unknown name gets a hint with a similar one."""
     try:
         exec(compiled(path), namespace)
     except NameError as error:
@@ -67,7 +67,7 @@ def execute(path: str, namespace: dict[str, Any]) -> None:
 
 @contextmanager
 def config_imports(flavour: Flavour) -> Iterator[None]:
-    """While a config runs, its relative imports load config files. Taken back also when the config raises."""
+    """Let relative imports of configs load config files, inside this context."""
     before, sketch = builtins.__import__, sketched.get()
     if sketch is not None:
         sketch.run = lambda path: vars(_run(flavour, path))

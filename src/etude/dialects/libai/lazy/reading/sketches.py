@@ -1,8 +1,8 @@
-"""Reads a config without importing what it names: ``etude check`` in a checkout, where an import is the whole project.
+"""Reads a config without importing the modules that it names, because such an import may load a whole project.
 
-While a config is sketched, what it imports is a :class:`Sketch`: a name that can be called, asked for attributes and
-written into a lazy call. Names that the source of a module does not have are refused as an import would refuse them.
-A name to which a module of yours assigns a value (``from configs.common.train import train``) is that value: such a
+Everything that the config imports is then a :class:`Sketch`: a name that can be called, has attributes and can be
+written into a lazy call. A name that the source of a module does not have raises the error of an import.
+A name to which a user module assigns a value (``from configs.common.train import train``) is that value: such a
 module is a config too, and runs the same way.
 """
 
@@ -27,23 +27,23 @@ from etude.dialects.libai.names import FALLBACK, MODULES
 from etude.inspection import signatures
 from etude.plan import NOWHERE
 
-#: Packages without torch, which a config may compute with.
+#: Packages that are fast to import, and that a config may compute with.
 _LIGHT = (*sys.stdlib_module_names, "omegaconf", "etude", "yaml", "numpy")
 #: Runs a file as a config, and returns its names.
 Run = Callable[[str], dict[str, Any]]
-#: Packages whose modules are sketched as a whole.
+#: Packages whose modules are never run as configs.
 FAMILY = ("libai", "detectron2", "oneflow", "flowvision", "torch", "torchvision")
 _LAZY = ("etude.dialects.libai.lazy.", "etude.dialects.libai.args")
 
 
 class _Base:
-    """What a class of the config derives from, instead of one that was not imported: it may take anything."""
+    """The base of a class in the config, in place of one that was not imported. It takes any arguments."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
 
 class Sketch:
-    """Something of a module that was not imported."""
+    """Stands for a name of a module that was not imported."""
 
     def __init__(self, module: str, name: str = "") -> None:
         self.__module__, self.__qualname__, self.__name__ = module, name, name.rpartition(".")[2]
@@ -81,7 +81,7 @@ class Sketch:
 
 
 def _computed(self: Sketch, *others: Any) -> Sketch:
-    """Return what a call of something unknown, or arithmetic with it, gives: another unknown value."""
+    """Return the unknown result of a call of a sketch, or of arithmetic with it."""
     if (reading := sketched.get()) is not None:
         reading.computed = True
     return Sketch(self.__module__, f"{self.__qualname__}()")
@@ -97,7 +97,7 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
 
 
 class Module(ModuleType):
-    """A module that was not imported."""
+    """Stands for a module that was not imported."""
 
     def __init__(self, name: str, read: Sketched) -> None:
         super().__init__(name)
@@ -118,22 +118,22 @@ class Module(ModuleType):
         if _exists(module):
             return Module(module, self._read)
         if _is_ours(self.__name__):
-            return getattr(importlib.import_module(self.__name__), name)  # raises, and says what was meant
+            return getattr(importlib.import_module(self.__name__), name)  # raises an error with a suggestion
         _require(self.__name__, name)
         return self._read.value(self.__name__, name)
 
 
 class Sketched:
-    """One reading of a config without imports. Modules run once in it, as imported ones do."""
+    """The state of reading one config without imports. Each module runs once, as an imported one does."""
 
     def __init__(self) -> None:
         self.modules: dict[str, dict[str, Any]] = {}
-        self.run: Run | None = None  # given when the config runs
-        self.lost = False  # whether a section of the config is what something unknown returned
-        self.computed = False  # whether the config did more with a sketch than to write it down
+        self.run: Run | None = None  # set when the config runs
+        self.lost = False  # whether a section of the config is the result of an unknown call
+        self.computed = False  # whether the config called a sketch or computed with it
 
     def importing(self, name: str, real: Callable[[], Any], names: Any) -> Any:
-        """Return what an import statement gives: a sketch, or for light modules the ``real`` thing."""
+        """Return the result of an import statement: a sketch, or the ``real`` module if it is fast to import."""
         top = name.partition(".")[0]
         if top == "omegaconf" and light.light.get():
             return light.Module(name)
@@ -154,7 +154,7 @@ class Sketched:
         return dict_config({key: value for key, value in names if isinstance(value, Mapping) and key[0] != "_"})
 
     def value(self, module: str, name: str) -> Any:
-        """Return the value that a module of the user assigns to ``name``; a sketch of anything else."""
+        """Return the value that a user module assigns to ``name``; a sketch of anything else."""
         source = signatures.find_source(module, tuple(sys.path))
         assigned = source.names.get(name) if source and is_users(source.file) else None
         known = isinstance(assigned, ast.expr | str) and module.partition(".")[0] not in FAMILY
@@ -168,18 +168,18 @@ class Sketched:
                 self.modules[module] = self.run(source.file)
             except (ImportError, NameError, SyntaxError):
                 raise
-            except Exception:  # it computes with something that is only sketched here
+            except Exception:  # the module computes with a sketch
                 self.modules[module] = {}
         return self.modules[module].get(name, Sketch(module, name))
 
 
-#: Set where configs are read without importing what they name.
+#: Set while configs are read without imports.
 sketched: ContextVar[Sketched | None] = ContextVar("sketched", default=None)
 
 
 @contextmanager
 def asleep(*, lightly: bool) -> Iterator[Sketched]:
-    """Read configs without importing what they name; ``lightly``: without OmegaConf, too."""
+    """Read configs without imports inside this context; with ``lightly``, without OmegaConf, too."""
     reading = Sketched()
     tokens = sketched.set(reading), light.light.set(lightly)
     try:
@@ -190,8 +190,7 @@ def asleep(*, lightly: bool) -> Iterator[Sketched]:
 
 
 class Unread(str):
-    """The name of something whose value is not known, because it was not imported. Written as an interpolation, which
-    has no value yet either."""
+    """The name of a value that is unknown, because it was not imported. It has the form of an interpolation."""
 
     @property
     def name(self) -> str:
@@ -199,7 +198,7 @@ class Unread(str):
 
 
 def as_text(value: Any) -> Any:
-    """Return values with names in place of what is not known, for OmegaConf, which would look those up."""
+    """Replace unknown values by plain names, because OmegaConf would try to resolve them."""
     if isinstance(value, Unread):
         return value.name
     if isinstance(value, Mapping):
@@ -208,7 +207,7 @@ def as_text(value: Any) -> Any:
 
 
 def by_name(value: Any) -> Any:
-    """Return a config's values with sketched targets by their names."""
+    """Return the values of a config with names in place of sketches."""
     if isinstance(value, Sketch):
         return Unread(f"${{{value.dotted}}}")
     if isinstance(value, Mapping):
@@ -218,22 +217,22 @@ def by_name(value: Any) -> Any:
 
 
 def _exists(module: str) -> bool:
-    """Return whether a module can be imported: served, with a file, or a folder of modules without ``__init__.py``."""
+    """Return whether a module can be imported: Étude's, one with a file, or a namespace package."""
     if module in MODULES or signatures.has_module(module, tuple(sys.path)):
         return True
     return any(os.path.isdir(os.path.join(folder, *module.split("."))) for folder in sys.path)
 
 
 def _is_ours(module: str) -> bool:
-    """Return whether only Étude has the names of a module: importing it costs nothing then."""
+    """Return whether a module is only Étude's: importing it is cheap then."""
     top = module.partition(".")[0]
     return module in MODULES and top not in FALLBACK and ownership.original(top) is None
 
 
 def _require_imports(module: str) -> None:
-    """Raise what importing a user-defined module would raise: it cannot be parsed, or imports what is not installed.
+    """Raise the error that importing a user module would raise: it cannot be parsed, or a package is not installed.
 
-    Not in a checkout of LiBai or detectron2: the check of its projects warns of packages that are not installed.
+    Not in a checkout of LiBai or detectron2: the check of its projects warns about missing packages itself.
     """
     if any(ownership.original(package) is not None for package in ("libai", "detectron2")):
         return
@@ -244,13 +243,13 @@ def _require_imports(module: str) -> None:
     with open(file, encoding="utf-8") as text:
         body = ast.parse(text.read(), file).body
     for statement, _ in absent_imports(body, os.path.dirname(file)):
-        exec(compile(ast.Module([statement], []), file, "exec"), {})  # for Python's own error, with this line
+        exec(compile(ast.Module([statement], []), file, "exec"), {})  # raises Python's error with this line
 
 
 def absent_imports(body: Iterable[ast.stmt], folder: str) -> Iterator[tuple[ast.stmt, str]]:
-    """Yield the import statements at the top of a module that name a package which is not there, and that package.
+    """Yield the import statements at the top of a module whose package is not installed, and that package.
 
-    Those below ``try`` and ``if`` do without it.
+    Imports below ``try`` and ``if`` are optional and are not checked.
     """
     for statement in body:
         if isinstance(statement, ast.Import):

@@ -8,7 +8,10 @@ _ONE = 90_000
 
 
 def default_X_scheduler(num_X: int) -> Any:
-    """The multiplier of the learning rate for ``num_X`` times the length; up to 2x the drops keep their shares."""
+    """Return the multiplier of the learning rate for ``num_X`` times the length.
+
+    Up to 2x the drops keep their shares.
+    """
     total = _ONE * num_X
     milestones = [60_000, 80_000, _ONE] if num_X <= 2 else [total - 60_000, total - 20_000, total]
     return LazyCall("detectron2.solver.WarmupParamScheduler")(
