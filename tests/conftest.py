@@ -18,13 +18,18 @@ from hypothesis import HealthCheck, settings
 import etude
 from etude import registry
 from tests import isolation
+from tests.sampling import examples
 
 isolation.watch()
 # A forked child inherits the garbage of earlier tests. Finalizers that run in the wrong process (of DataLoader's workers,
 # say) raise there, and the report of that inside an ast.parse breaks it (a SystemError of Python 3.11).
 os.register_at_fork(after_in_child=gc.freeze)
 settings.register_profile(
-    "etude", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+    "etude",
+    deadline=None,
+    max_examples=examples(100),
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
 )
 settings.load_profile("etude")
 

@@ -21,6 +21,7 @@ from etude.checkpoint.store import Store
 from etude.checkpoint.tools import content
 from etude.cli import main
 from tests.checkpoint.conftest import small_state
+from tests.sampling import examples
 
 Weights = dict[str, torch.Tensor]
 #: Layout → the name of a file of it.
@@ -70,7 +71,7 @@ def bits(made: Weights) -> dict[str, tuple[torch.dtype, tuple[int, ...], bytes]]
     }
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(made=weights(), layout=st.sampled_from(list(LAYOUTS)))
 def test_weights_of_every_kind_come_back_in_the_same_bits(made: Weights, layout: str) -> None:
     with TemporaryDirectory() as name:
@@ -86,7 +87,7 @@ def test_weights_of_every_kind_come_back_in_the_same_bits(made: Weights, layout:
             assert code == 0 and "difference" not in out
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(made=weights(), first=st.sampled_from(list(LAYOUTS)), second=st.sampled_from(list(LAYOUTS)))
 def test_any_layout_goes_to_any_other(made: Weights, first: str, second: str) -> None:
     with TemporaryDirectory() as name:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from etude.checkpoint.formats import folders, foreign
 from etude.checkpoint.tools.compare import differences
 from etude.cli import main
+from tests.sampling import examples
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -236,7 +237,7 @@ def test_what_is_missing_in_such_a_folder_is_said(etude: Run, tmp_path: Path) ->
     assert "latest.pth  no such file" in etude("verify", folder)[1].splitlines()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_changed_bit_is_found_or_changes_nothing(where: float, bit: int) -> None:
     with TemporaryDirectory() as name:

@@ -16,6 +16,7 @@ from etude.config.overrides import override
 from etude.config.references import resolve_references
 from etude.config.tree import Tree
 from etude.errors import ConfigError
+from tests.sampling import examples
 
 YAML = """\
 _base_: base.yaml
@@ -55,7 +56,7 @@ damage = st.lists(
 
 
 @pytest.mark.parametrize("language", READERS)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(damage=damage)
 def test_a_damaged_file_is_read_or_refused(language: str, damage: list[tuple[int, str, str]]) -> None:
     reader, text = READERS[language]
@@ -80,7 +81,7 @@ def test_a_damaged_file_is_read_or_refused(language: str, damage: list[tuple[int
         assert error.findings
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text(st.sampled_from("ab.=+~-0123[]{}:, \"'$\n"), max_size=15))
 def test_any_text_is_an_override_or_refused(text: str) -> None:
     tree = Tree({"a": {"b": 1}, "b": [1, {"a": 2}], "ab": "x"})

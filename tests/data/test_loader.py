@@ -26,6 +26,7 @@ from etude.data.transforms import Transformed
 from etude.errors import ConfigError, DataError
 from tests import zygote
 from tests.data.conftest import Broken, Deadly, Noisy, NoisyStream, StatefulStream
+from tests.sampling import examples
 
 
 def plain(batches) -> list:
@@ -38,7 +39,7 @@ def epochs(loader: Loader, count: int = 2) -> list:
     return [plain(loader) for _ in range(count)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     size=st.integers(1, 50),
     batch_size=st.integers(1, 12),
@@ -66,7 +67,7 @@ def test_an_epoch_holds_every_sample_once_and_can_start_anywhere(size, batch_siz
         assert plain(again) == whole[start:]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(size=st.integers(1, 40), batch_size=st.integers(1, 6), world=st.integers(1, 5))
 def test_shares_make_up_the_batches_of_one_process(size, batch_size, world):
     def loader(shard: tuple[int, int]) -> Loader:

@@ -19,6 +19,7 @@ from etude.data.order import Sampled, SampledBatches, Shared, Shuffled, share_of
 from etude.data.resume import Pass, Snapshot
 from etude.data.samplers import Balanced, LengthGrouped, RepeatedAugmentation, Subset, Weighted
 from etude.data.seeds import mix, mix_each, seed_process, seed_python
+from tests.sampling import examples
 
 SIZES = st.integers(1, 40)
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
@@ -137,7 +138,7 @@ def _flat(state: Any) -> list[Any]:
     return [leaf for value in state.values() for leaf in _flat(value)] if isinstance(state, dict) else [state]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(SIZES, st.integers(1, 9), st.integers(0, 9), st.integers(0, 3), st.booleans(), st.booleans())
 def test_a_loader_resumes_at_any_position(size, batch_size, cut, epoch, gaussian, sampled):
     random.seed(1), np.random.seed(1)
@@ -162,7 +163,7 @@ def test_a_loader_resumes_at_any_position(size, batch_size, cut, epoch, gaussian
     assert len(set(values)) == len(values)  # also where a sample comes twice
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(SIZES, st.integers(1, 9), st.integers(0, 9), st.booleans(), st.booleans())
 def test_a_stream_resumes_at_any_position(size, batch_size, cut, stateful, drop_last):
     def loader() -> Loader:
@@ -279,7 +280,7 @@ def test_a_subset_is_the_first_samples_or_those_named(size, wanted, shuffle):
     assert list(Subset(Noisy(size), indices=named)) == named
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 12), st.booleans())
 def test_a_pass_over_torchs_loader_resumes_at_any_position(size, batch_size, cut, own):
     def loader() -> Any:

@@ -12,6 +12,7 @@ import torch
 
 from etude.data.loader import Loader
 from etude.data.shared_memory import Area, Receiver, Sender
+from tests.sampling import sample
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ class Rows:
         return torch.full((50,), float(index)), np.full(3, index)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("start", sample(("fork", "spawn", "forkserver"), (0, 1)))
 def test_batches_that_are_kept_keep_their_numbers_and_outlive_the_workers(start):
     loader = Loader(Rows(), batch_size=4, workers=2, start_method=start)
     kept = [batch for _ in range(2) for batch in loader]

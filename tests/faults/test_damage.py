@@ -23,6 +23,7 @@ from etude.checkpoint.load import load, read_manifest, verify
 from etude.checkpoint.storage.places import LocalDisk
 from etude.checkpoint.store import Store
 from etude.errors import EtudeError, ResumeError
+from tests.sampling import examples
 
 from .test_every_call import state
 
@@ -67,7 +68,7 @@ def outcome(pristine: Path, name: str, change: Any) -> int:
         shutil.rmtree(folder)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(name=st.sampled_from(FILES), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_one_flipped_bit_is_noticed_wherever_it_is(pristine: Path, name: str, where: float, bit: int) -> None:
     def flip(data: bytes) -> bytes:
@@ -78,13 +79,13 @@ def test_one_flipped_bit_is_noticed_wherever_it_is(pristine: Path, name: str, wh
     assert step == 1 or name == "manifest.json"  # a manifest may read the same: a space that became another space
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(name=st.sampled_from(FILES), share=st.floats(0, 1, exclude_max=True))
 def test_a_file_cut_short_is_noticed(pristine: Path, name: str, share: float) -> None:
     assert outcome(pristine, name, lambda data: data[: int(share * len(data))]) == 1
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(name=st.sampled_from(FILES), share=st.floats(0, 1, exclude_max=True))
 def test_a_tail_of_zeros_is_noticed(pristine: Path, name: str, share: float) -> None:
     def zero(data: bytes) -> bytes:
@@ -145,7 +146,7 @@ def test_a_folder_of_distributed_checkpoints_with_a_hostile_metadata_is_refused(
     assert not marker.exists()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data(), name=st.sampled_from(["manifest.json", "model.safetensors"]))
 def test_readers_of_foreign_bytes_answer_with_an_error_or_the_truth(pristine: Path, data: Any, name: str) -> None:
     """Mutated real files: an error of ours or verified content, quickly and without much memory."""

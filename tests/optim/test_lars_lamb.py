@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from etude.optim.foreach import lerp_
 from etude.optim.lamb import LAMB
 from etude.optim.lars import LARS
+from tests.sampling import examples
 
 SHAPES = [(3, 4), (4,), (2, 3, 2), ()]
 
@@ -121,7 +122,7 @@ some = st.floats(0.0, 0.9)
 decays = st.just(0.0) | st.floats(1e-3, 0.9)  # a smaller one vanishes in types that round
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(shapes=sizes, dtype=st.sampled_from([torch.float32, torch.bfloat16]), momentum=some, decay=decays, clip=some)
 def test_formulas_hold_for_any_shapes_in_types_that_round(shapes, dtype, momentum, decay, clip):
     lars = {"lr": 0.5, "momentum": momentum, "weight_decay": decay, "eta": 0.1}

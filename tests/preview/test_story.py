@@ -22,6 +22,7 @@ from etude.hooks.checkpoint import Checkpoint
 from etude.preview.explain import Act, done_at, story, timelines
 from etude.session.lengths import facts_of
 from etude.session.saver import Saver
+from tests.sampling import examples
 
 
 class Watcher(Hook):
@@ -110,7 +111,7 @@ def saved_steps(folder):
 
 
 @given(configs())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_story_of_a_plan_is_what_the_run_does(drawn):
     values, n = drawn
     generator = torch.Generator().manual_seed(0)

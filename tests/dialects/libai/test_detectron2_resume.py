@@ -16,6 +16,7 @@ from etude.checkpoint.formats import foreign
 from etude.errors import ResumeError
 from tests.dialects.libai import project
 from tests.dialects.libai.test_kill import assert_same, cut, die, files_of, killed, lines
+from tests.sampling import sample
 
 PARTS = '''
 import random
@@ -139,7 +140,7 @@ def trainer_part(folder: str) -> dict[str, Any]:
     return {k: v for k, v in foreign.read(Path(folder, "model_final.pth"))["trainer"].items() if k != "etude"}
 
 
-@pytest.mark.parametrize("kind", LOADERS)
+@pytest.mark.parametrize("kind", sample(LOADERS, (1, 2, 4)))
 def test_a_killed_run_ends_in_the_same_bits(config: str, kind: str) -> None:
     options = LOADERS[kind]
     train(config, "whole", *options)

@@ -16,6 +16,7 @@ import torch
 
 from etude.checkpoint.formats import foreign
 from etude.errors import ResumeError
+from tests.sampling import sample
 
 #: What the clock says differs between any two runs.
 CLOCK = ("time", "data_time", "eta_seconds", "rank_data_time")
@@ -113,18 +114,21 @@ NOISY = ("model.dropout=0.5", "dataloader.train.dataset.0.noisy=true", "train.ch
 
 @pytest.mark.parametrize(
     ("plan", "options"),
-    [
-        pytest.param(at_step(6), NOISY, id="between-two-lines"),
-        pytest.param(at_step(9), (*NOISY, "dataloader.train.num_workers=2"), id="with-workers"),
-        pytest.param(before_line(2), NOISY, id="between-checkpoint-and-line"),
-        pytest.param(before_line(3), NOISY, id="in-the-last-iteration"),
-        pytest.param(in_evaluation(3), NOISY, id="in-the-last-evaluation"),
-        pytest.param(
-            at_step(7),
-            (*NOISY, "train.num_accumulation_steps=3", "train.train_iter=4", "dataloader.train.num_workers=2"),
-            id="between-two-updates",
-        ),
-    ],
+    sample(
+        [
+            pytest.param(at_step(6), NOISY, id="between-two-lines"),
+            pytest.param(at_step(9), (*NOISY, "dataloader.train.num_workers=2"), id="with-workers"),
+            pytest.param(before_line(2), NOISY, id="between-checkpoint-and-line"),
+            pytest.param(before_line(3), NOISY, id="in-the-last-iteration"),
+            pytest.param(in_evaluation(3), NOISY, id="in-the-last-evaluation"),
+            pytest.param(
+                at_step(7),
+                (*NOISY, "train.num_accumulation_steps=3", "train.train_iter=4", "dataloader.train.num_workers=2"),
+                id="between-two-updates",
+            ),
+        ],
+        (1, 2, 4, 5),
+    ),
 )
 def test_a_killed_run_ends_in_the_same_bits(
     trainer_of: Callable[..., Any], plan: Callable[[Any], None], options: tuple[str, ...]
@@ -174,8 +178,10 @@ def flip(path: Path) -> None:
     path.write_bytes(bytes(content))
 
 
-@pytest.mark.parametrize("damage", [cut, flip, Path.unlink])
-@pytest.mark.parametrize("entry", ["model", "optimizer"])
+@pytest.mark.parametrize(
+    ("damage", "entry"),
+    sample([(damage, entry) for damage in (cut, flip, Path.unlink) for entry in ("model", "optimizer")], (0, 3, 4)),
+)
 def test_a_damaged_checkpoint_is_named_and_the_newest_whole_one_taken(
     trainer_of: Callable[..., Any], damage: Callable[[Path], None], entry: str
 ) -> None:

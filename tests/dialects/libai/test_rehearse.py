@@ -21,9 +21,10 @@ from etude.dialects.libai.live.detectron.hooks import writers as d2_writers
 from etude.dialects.libai.live.events import writers
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Record, rehearse
 from tests.dialects.libai import project, test_detectron2_resume
+from tests.sampling import examples
 
-LIBAI = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-FEWER = settings(LIBAI, max_examples=6)
+LIBAI = settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEWER = settings(LIBAI, max_examples=examples(6))
 NUMBER = itertools.count()
 
 SCHEDULERS = st.sampled_from(

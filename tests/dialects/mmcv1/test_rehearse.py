@@ -20,6 +20,7 @@ from etude.dialects.mmcv1 import files
 from etude.dialects.mmcv1.live.logger.text import TextLoggerHook
 from etude.dialects.mmcv1.live.rehearse import UPDATE, VAL_LINE, VALIDATION
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, Record, rehearse, values_of
+from tests.sampling import examples
 
 PARTS = """
 import torch
@@ -223,7 +224,7 @@ def configs(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(configs())
 def test_the_plan_is_what_the_run_does(both: Any, text: str) -> None:
     _compare(*both(text))

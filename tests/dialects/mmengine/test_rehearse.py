@@ -16,6 +16,7 @@ from etude.dialects.mmengine.live.loops import BaseLoop
 from etude.dialects.mmengine.live.rehearse import prepare, rehearse
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Record
 from tests.dialects.mmengine.toy import Hook, loader, make
+from tests.sampling import examples
 
 
 def told(folder: Path, **options: Any) -> Record:
@@ -121,7 +122,7 @@ def runs(draw: Any) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of")
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(options=runs())
 def test_a_rehearsal_tells_what_the_run_does(options: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:

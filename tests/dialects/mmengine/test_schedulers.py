@@ -33,6 +33,8 @@ from mmengine.optim import (  # noqa: E402
 from mmengine.optim.scheduler import CosineRestartLR, OneCycleParamScheduler, StepParamScheduler  # noqa: E402
 from mmengine.registry import PARAM_SCHEDULERS  # noqa: E402
 
+from tests.sampling import examples  # noqa: E402
+
 
 def make_optimizer(lr: float = 0.05, kind: Any = torch.optim.SGD, groups: int = 1, **options: Any) -> Any:
     params = [{"params": [torch.nn.Parameter(torch.zeros(1))]} for _ in range(groups)]
@@ -128,7 +130,7 @@ def test_recurrences_follow_their_closed_forms(make: Any, expected: list[float])
 
 
 @given(st.integers(2, 60), st.floats(0.01, 1), st.floats(0.01, 1))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_line_reaches_its_end_in_the_last_step_of_its_window(length: int, start: float, end: float) -> None:
     found = values(LinearLR(make_optimizer(1.0), start_factor=start, end_factor=end, end=length), length + 3)
     assert found[0] == pytest.approx(start)
@@ -136,7 +138,7 @@ def test_a_line_reaches_its_end_in_the_last_step_of_its_window(length: int, star
 
 
 @given(st.floats(0.1, 0.99), st.floats(0.1, 0.99), st.integers(0, 5), st.integers(0, 5))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_schedulers_that_overlap_multiply(one: float, other: float, begin: int, late: int) -> None:
     optimizer = make_optimizer(1.0)
     schedulers = [ExponentialLR(optimizer, one, begin=begin), ExponentialLR(optimizer, other, begin=late)]
