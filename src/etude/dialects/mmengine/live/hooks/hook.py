@@ -132,7 +132,7 @@ class Hook:
     ) -> None:
         """Act at those of the three ``after_*_iter`` that are not overridden."""
 
-    # -- helpers for hooks; they count from 1 ------ -------------------------------------------------------------
+    # -- helpers for hooks; they count from 1 --------------------------------------------------------------------
 
     def every_n_epochs(self, runner: Any, n: int, start: int = 0) -> bool:
         """Return whether this is an n-th epoch, counted from epoch ``start``."""
