@@ -1,1 +1,1 @@
-"""McQuic: YAML configs with ``key`` and ``params``, four registries, external libraries, six kinds of hooks."""
+"""The dialect of McQuic: YAML configs with ``key`` and ``params``, registries, external libraries, hooks."""

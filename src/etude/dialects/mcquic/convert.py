@@ -1,4 +1,4 @@
-"""A McQuic config as a native one that trains the same. No torch here."""
+"""Converts a McQuic config to a native one that trains the same weights. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from etude.dialects.mcquic.lower import lower, registered
 from etude.dialects.mcquic.names import REGISTERED
 
 _NATIVE = "etude.dialects.mcquic.live.native"
-#: Keys of the registry → names of the native tables.
+#: Keys of McQuic's registry → native names.
 OPTIMIZERS = {"Lamb": "LAMB", "Adam": "Adam"}
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
-    """Return the native config, and notes about what it does differently."""
+    """Return the native config, and notes about differences."""
     lower(tree)
     config = Config.deserialize(tree.values)
     train, notes = config.Train, []
@@ -50,6 +50,6 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
 
 
 def _optimizer(tree: Tree, key: str) -> str:
-    """Return a name of the native table, or the dotted path of a class in an external library."""
+    """Return the native name, or the dotted path of a class in an external library."""
     target = registered(tree)["OptimizerRegistry"].get(key, "")
     return OPTIMIZERS.get(key) or target.replace(":", ".") or key

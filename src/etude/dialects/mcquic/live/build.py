@@ -1,6 +1,6 @@
-"""``etude train`` for a McQuic config: registries, external libraries, trainer, data, hooks, in this order.
+"""Builds a run from a McQuic config: registries, external libraries, trainer, data, hooks, in this order.
 
-``etude test`` builds the model and the validation alone (:func:`measure`).
+``etude test`` builds only the model and the validation (:func:`measure`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = ["blocks", "build"]
 
 
 def build(plan: Plan, options: Options) -> Run:
-    """Return the trainer with all its parts as a run. It makes only the run folder; if a part fails, not even that."""
+    """Return the trainer with all its parts as a run. Only the run folder is made; it is removed if a part fails."""
     world = World.from_environment()
     if world.is_many:
         group.join(
@@ -70,20 +70,20 @@ def build(plan: Plan, options: Options) -> Run:
     if options.extras.get("debug"):
         print(builtin.summaries())
     random.seed(plan.train.seed)
-    np.random.seed(plan.train.seed % 2**32)  # numpy takes no larger ones
+    np.random.seed(plan.train.seed % 2**32)  # numpy takes no larger seeds
     torch.manual_seed(plan.train.seed)
     paths = group.first(lambda: resuming.checkpoints(options.resume, Path(train.SaveDir)))
     saver = group.together(lambda: _saver(plan, config, paths, world, level), "train.saveDir")
     try:
         saver.speak(level)
-        return _assembled(plan, options, config, saver, paths, world)
+        return _assemble(plan, options, config, saver, paths, world)
     except BaseException:
         saver.undo()
         raise
 
 
 def _saver(plan: Plan, config: Config, paths: list[Path], world: World, level: int) -> Saver:
-    """Return the run's folder and log, which rank 0 owns."""
+    """Return the saver, which makes the run's folder and log on rank 0."""
     train = config.Train
     if not world.is_main:
         return SilentSaver(train.SaveDir)
@@ -108,11 +108,11 @@ def _config(plan: Plan, options: Options) -> Config:
     return config
 
 
-def _assembled(plan: Plan, options: Options, config: Config, saver: Saver, paths: list[Path], world: World) -> Run:
+def _assemble(plan: Plan, options: Options, config: Config, saver: Saver, paths: list[Path], world: World) -> Run:
     train, limit = config.Train, plan.train.overfit or plan.train.limit_batches
-    _tell_devices(saver, train.GPU.GPUs)
+    _log_devices(saver, train.GPU.GPUs)
     device = device_of(world)
-    batch = train.BatchSize * world.size  # McQuic's is that of one process
+    batch = train.BatchSize * world.size  # in McQuic, the batch size of one process
     make = find_model(config.Model.Key, at=str(plan.model.at))
     alone = join_alone(make)
     images = _images(plan, train.TrainSet, batch, saver, crop=crop_of(make))
@@ -121,8 +121,8 @@ def _assembled(plan: Plan, options: Options, config: Config, saver: Saver, paths
     trainer = MainTrainer(
         config,
         lambda: compound(plan, config, make).to(device),
-        _made_by(find(OptimizerRegistry, optimizer.name, at=optimizer.at, logger=saver), optimizer),
-        _made_by(find(LrSchedulerRegistry, schedule.name, at=schedule.at, logger=saver), schedule),
+        _with_place(find(OptimizerRegistry, optimizer.name, at=optimizer.at, logger=saver), optimizer),
+        _with_place(find(LrSchedulerRegistry, schedule.name, at=schedule.at, logger=saver), schedule),
         saver,
         validator=validator(plan, "val", train.ValSet, limit=limit),
         transform=lambda images: augment(images.to(device, non_blocking=True)),
@@ -142,7 +142,7 @@ def _assembled(plan: Plan, options: Options, config: Config, saver: Saver, paths
 
 
 def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: Saver, *, leave: bool = False) -> None:
-    """Signals and a time limit; after a signal ``last.ckpt`` holds the state of the last step."""
+    """Handle signals and a time limit. After a signal, ``last.ckpt`` holds the state of the last step."""
     signals = Signals(grace=options.grace)
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
     trainer.asked_to_stop = lambda: SIGNALS.get(signals.received or "")
@@ -164,8 +164,8 @@ def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: 
     run.loop = loop
 
 
-def _made_by(make: Any, spec: Spec) -> Any:
-    """``make``, whose refusal of what the config says names the place where it is said."""
+def _with_place(make: Any, spec: Spec) -> Any:
+    """Wrap ``make``, so that its errors name the place in the config."""
 
     def made(*args: Any, **kwds: Any) -> Any:
         try:
@@ -177,12 +177,12 @@ def _made_by(make: Any, spec: Spec) -> Any:
 
 
 def _hooks(plan: Plan, entries: list[Any]) -> dict[str, ChainHook]:
-    """Return the chains of hooks; the plan's first hook is the trainer's own validation."""
+    """Return the chains of hooks. The plan's first hook is the trainer's own validation, which is skipped here."""
     specs = [hook.spec for hook in plan.hooks[1:]]
     made = []
     for entry, spec in zip(entries, specs, strict=True):
         found = find(HookRegistry, entry.Key, at=spec.at)
-        hook = found if hasattr(found, "hookType") else _made_by(found, spec)(**entry.Params)
+        hook = found if hasattr(found, "hookType") else _with_place(found, spec)(**entry.Params)
         if not hasattr(hook, "hookType") and not isinstance(hook, tuple(base for base, _ in KINDS.values())):
             kinds = ", ".join(name for _, name in KINDS.values())
             raise ConfigError(f"{spec.name} is a hook of no kind", at=str(spec.at), hint=f"the kinds are {kinds}")
@@ -195,9 +195,9 @@ def device_of(world: World = ALONE) -> torch.device:
 
 
 def compound(plan: Plan, config: Config, make: Any) -> Compound:
-    """Return the model of the config together with its loss."""
+    """Build the model of the config together with its loss."""
     loss = find(LossRegistry, config.Train.Target, at=plan.losses[0].at)
-    return Compound(_made_by(make, plan.model)(**config.Model.Params), loss())
+    return Compound(_with_place(make, plan.model)(**config.Model.Params), loss())
 
 
 def validator(plan: Plan, split: str, path: str, *, limit: int | None = None) -> Validator:
@@ -205,7 +205,7 @@ def validator(plan: Plan, split: str, path: str, *, limit: int | None = None) ->
 
 
 def import_parts(plan: Plan, config: Config) -> None:
-    """Register what comes with McQuic, import the external libraries, and find dotted paths beside the config."""
+    """Register McQuic's own entries, add the config's folder to ``sys.path``, and import the external libraries."""
     imports.install()
     builtin.registerBuiltinFunctions()
     for folder in dict.fromkeys([*(str(Path(file).absolute().parent) for file in plan.files), str(Path.cwd())]):
@@ -221,7 +221,7 @@ def import_parts(plan: Plan, config: Config) -> None:
 
 
 def _images(plan: Plan, path: str, batch_size: int, saver: Saver, *, crop: int) -> Any:
-    """Crops of the training images; when they are fewer than a batch, they are gone through several times an epoch."""
+    """Return crops of the training images. If there are fewer than a batch, each comes several times an epoch."""
     images = _opened(plan, "train", path, getTrainingPreprocess(crop))
     if len(images) < batch_size:
         images.repeat = -(-batch_size // len(images))
@@ -243,7 +243,7 @@ def _at(plan: Plan) -> str:
     return display(plan.files[0]) if plan.files else ""
 
 
-def _tell_devices(saver: Saver, wanted: int) -> None:
+def _log_devices(saver: Saver, wanted: int) -> None:
     found = torch.cuda.device_count()
     if found < wanted:
         what = f"{found} of them" if found else "none; training runs on the CPU"
@@ -253,7 +253,7 @@ def _tell_devices(saver: Saver, wanted: int) -> None:
 
 
 def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> dict[str, float]:
-    """Return the means over all images: PSNR and MS-SSIM in decibel, bits per pixel, and a target of your own."""
+    """Return the means over all images: PSNR and MS-SSIM in decibel, bits per pixel, and a user-defined target."""
     config = Config.deserialize(dict(plan.source))
     import_parts(plan, config)
     state = Saver.load(checkpoint, trust=options.trust).get("trainer", {}).get("_model")

@@ -1,4 +1,4 @@
-"""``externalLib``: Python files that register things, imported under the MD5 of their absolute path."""
+"""Imports the Python files of ``externalLib``, and registers the optimizers and schedulers that come with McQuic."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _log = logging.getLogger("mcquic")
 
 
 def module_name(path: str | Path) -> str:
-    """Return the MD5 of the absolute path as it is written: neither ``..`` nor links are resolved."""
+    """Return the module name of a file: the MD5 of its absolute path, with ``..`` and links unresolved."""
     return hashlib.md5(str(Path(path).absolute()).encode(), usedforsecurity=False).hexdigest()
 
 
 def import_external(paths: Iterable[str]) -> list[str]:
-    """Import every file in order and return the names of the modules. Other files are reported and left out."""
+    """Import every file in order and return the module names. Files that are not Python are skipped with a warning."""
     names = []
     for path in paths:
         name = module_name(path)
@@ -34,9 +34,8 @@ def import_external(paths: Iterable[str]) -> list[str]:
             _log.warning("externalLib: %s is not a Python file and was left out", path)
             continue
         module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = (
-            module  # before it runs, as an import does: classes look their module up while they are made
-        )
+        # Before it runs, as an import does: dataclasses, for example, look up their module while they are made.
+        sys.modules[name] = module
         spec.loader.exec_module(module)
         names.append(name)
     return names
@@ -44,12 +43,12 @@ def import_external(paths: Iterable[str]) -> list[str]:
 
 __all__ = ["registerBuiltinFunctions", "summaries"]
 
-#: Importing these registers what they define.
+#: Modules that register their classes when they are imported.
 OWN = (blocks, schedulers, losses, hooks, tuners)
 
 
 def registerBuiltinFunctions() -> None:
-    """apex's LAMB where apex is installed, Étude's own where it is not; what a user registered stays."""
+    """Register optimizers and schedulers: apex's LAMB if it is installed, else Étude's. Users' entries stay."""
     with suppress(ImportError):
         from apex.optimizers import FusedLAMB  # type: ignore[import-not-found]
 
@@ -61,5 +60,5 @@ def registerBuiltinFunctions() -> None:
 
 
 def summaries() -> str:
-    """Return every registry with its entries, as ``-D`` prints them."""
+    """Return a text with the entries of every registry, as ``-D`` prints it."""
     return "\n".join(f"Summary of {registry}: \r\n{registry.summary()}" for registry in REGISTRIES)

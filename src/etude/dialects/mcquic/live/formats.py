@@ -1,4 +1,4 @@
-"""Shows, smooths and compares numbers."""
+"""Formats step counts and sizes, converts to decibel, smooths values, and compares versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VERSION = "0.1.40"
 
 
 def prettyStep(step: int) -> str:
-    """Five characters: ``  999``, ``1.23k``, `` 123M``; cut, never rounded."""
+    """Return a step as five characters: ``  999``, ``1.23k``, `` 123M``; truncated, not rounded."""
     if step < 1000:
         return f"{step:5d}"
     thousands = min((len(str(step)) - 1) // 3, 5)
@@ -30,7 +30,7 @@ def totalParameters(model: nn.Module) -> str:
 
 
 class Decibel(nn.Module):
-    """``-10 log10(x / upper²)``"""
+    """Computes ``-10 log10(x / upper²)``."""
 
     def __init__(self, upperBound: float) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Decibel(nn.Module):
 
 
 class EMATracker(nn.Module):
-    """A running mean for the display; NaN until the first number comes."""
+    """Computes an exponential moving average for the log; NaN before the first value."""
 
     def __init__(self, size: tuple[int, ...] | torch.Size = (), momentum: float = 0.9) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class EMATracker(nn.Module):
 
 
 def versionCheck(given: str) -> bool:
-    """Return whether a file of this version can be read; a newer one is a ValueError."""
+    """Return True for a file of this or an older version. Raises ``ValueError`` for a newer one."""
     theirs, ours = _numbers(given), _numbers(VERSION)
     if theirs > ours:
         raise ValueError(f"Version too new. Given {'.'.join(map(str, theirs))}, but I'm {VERSION} now.")
@@ -65,7 +65,7 @@ def versionCheck(given: str) -> bool:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Trailing zeros say nothing: 0.2.0 is 0.2."""
+    """Return a version as numbers, without trailing zeros: 0.2.0 is 0.2."""
     numbers = [int(part) for part in text.split(".")]
     while len(numbers) > 2 and numbers[-1] == 0:
         numbers.pop()

@@ -1,4 +1,4 @@
-"""Six kinds of hooks: an object is installed for every kind it implements, a function for the one it is marked with."""
+"""McQuic's six kinds of hooks. An object acts for all kinds that it implements, a function for its marked one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class HookType(Enum):
-    """The kinds, in the order of their chains."""
+    """The kinds of hooks."""
 
     BeforeRunHook = "beforeRunHook"
     AfterRunHook = "afterRunHook"
@@ -76,7 +76,7 @@ def hook(kind: HookType) -> Callable[[F], F]:
 
 
 class ChainHook:
-    """Calls its hooks one after the other; chains inside it are opened, None is left out."""
+    """Calls several hooks in order. Nested chains are flattened, None is skipped."""
 
     def __init__(self, *hooks: Any) -> None:
         self.hooks: list[Callable[..., Any]] = []
@@ -95,7 +95,7 @@ class ChainHook:
 
 
 class FrequecyHook:
-    """Calls a function when the step is a multiple of its frequency, 0 included; keeps what each returned."""
+    """Calls functions when the step is a multiple of their frequency, 0 included, and returns their results."""
 
     def __init__(self, *pairs: tuple[int, Callable[..., Any]]) -> None:
         self.byFrequency: dict[int, list[Callable[..., Any]]] = {}
@@ -121,7 +121,7 @@ class FrequecyHook:
 
 
 class EpochFrequencyHook(FrequecyHook):
-    """The same by epoch, without gradients; its functions get the epoch first."""
+    """Calls functions by epoch, in inference mode. They get the epoch as first argument."""
 
     @torch.inference_mode()
     def __call__(self, step: int, epoch: int, *args: Any, **kwds: Any) -> dict[int, list[Any]]:
@@ -129,7 +129,7 @@ class EpochFrequencyHook(FrequecyHook):
 
 
 def getAllHooks(hooks: Iterable[Any]) -> dict[str, ChainHook]:
-    """Look every entry (``key``, ``params``) up and sort what was made into the six chains."""
+    """Build the hooks of all entries (``key``, ``params``), and return them in six chains."""
     made = []
     for entry in hooks:
         key = entry["key"] if isinstance(entry, Mapping) else entry.Key
@@ -140,7 +140,7 @@ def getAllHooks(hooks: Iterable[Any]) -> dict[str, ChainHook]:
 
 
 def splitHooks(*hooks: Any) -> dict[str, ChainHook]:
-    """Return one chain per kind; an object goes into every chain whose method it has."""
+    """Return one chain per kind. An object is in the chain of every kind that it implements."""
     chains: dict[HookType, list[Any]] = {kind: [] for kind in KINDS}
     for item in hooks:
         kinds = [kind for kind, (base, _) in KINDS.items() if isinstance(item, base)]
@@ -156,7 +156,7 @@ def splitHooks(*hooks: Any) -> dict[str, ChainHook]:
 @HookRegistry.register
 @served_as("mcquic.train.hooks")
 class DisablePostProcessAfterEpoch(EpochStartHook):
-    """Switches the model's post-processing off after this epoch; 0 and less never does."""
+    """Turns the model's post-processing off after this epoch; never for 0 and less."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -168,7 +168,7 @@ class DisablePostProcessAfterEpoch(EpochStartHook):
 @HookRegistry.register
 @served_as("mcquic.train.hooks")
 class CodebookReassign(EpochFinishHook):
-    """Gives code words that nobody uses a new place, every ``freq`` epochs."""
+    """Reassigns unused code words every ``freq`` epochs."""
 
     def __init__(self, freq: int) -> None:
         if freq < 1:

@@ -1,4 +1,4 @@
-"""Parts for a native config that trains what a McQuic config trains: see :mod:`etude.dialects.mcquic.convert`."""
+"""Model, dataset and schedule for converted McQuic configs, see :mod:`etude.dialects.mcquic.convert`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from etude.schedules.curves import Factor, Window
 
 
 class Compression(torch.nn.Module):
-    """A compressor with its loss as a native model: a batch of images in, the losses out."""
+    """A compressor with its loss as a native model, which returns the losses of a batch of images."""
 
     def __init__(self, target: str = "PSNR", key: str = "Compressor", params: Mapping[str, Any] | None = None) -> None:
         super().__init__()
@@ -34,14 +34,14 @@ class Compression(torch.nn.Module):
 
 
 def Images(path: str, key: str = "Compressor", at_least: int = 1) -> Folder | Lmdb:
-    """Return random crops of a folder of images or an LMDB; fewer than ``at_least`` come several times an epoch."""
+    """Return random crops of images in a folder or an LMDB. Fewer than ``at_least`` are repeated within an epoch."""
     images = open_images(path, transform=getTrainingPreprocess(crop_of(find_model(key))))
     images.repeat = -(-max(at_least, len(images)) // len(images))
     return images
 
 
 class PerEpoch:
-    """A scheduler of McQuic's registry as a native curve: its rates, epoch by epoch, as factors of the base."""
+    """A scheduler of McQuic's registry as a native curve: its learning rate of each epoch as a factor of the base."""
 
     def __init__(self, key: str, params: Mapping[str, Any] | None = None, base: float = 1.0) -> None:
         builtin.registerBuiltinFunctions()
@@ -49,7 +49,7 @@ class PerEpoch:
         weight = torch.nn.Parameter(torch.zeros(1))
         self.optimizer: torch.optim.Optimizer = torch.optim.SGD([weight], lr=base, momentum=0.9)
         self.scheduler = find(LrSchedulerRegistry, key)(self.optimizer, **dict(params or {}))
-        self.factors = [self._now()]
+        self.factors = [self._current_factor()]
 
     def prepare(self, window: Window) -> Factor:
         length = window.steps_per_epoch or 1
@@ -59,11 +59,11 @@ class PerEpoch:
         while len(self.factors) <= epoch:
             self.optimizer.step()
             self.scheduler.step()
-            self.factors.append(self._now())
+            self.factors.append(self._current_factor())
         return self.factors[epoch]
 
-    def _now(self) -> float:
-        """Return the factor whose product with the base is the scheduler's rate to the last bit."""
+    def _current_factor(self) -> float:
+        """Return the factor whose product with the base is exactly the scheduler's rate, to the last bit."""
         rate = float(self.optimizer.param_groups[0]["lr"])
         factor = rate / self.base
         for candidate in (factor, math.nextafter(factor, math.inf), math.nextafter(factor, 0.0)):

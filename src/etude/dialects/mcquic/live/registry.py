@@ -1,4 +1,4 @@
-"""McQuic's registries: classes that are tables. ``register`` with and without a name, ``summary`` as YAML."""
+"""McQuic's registries, which are classes: ``OptimizerRegistry``, ``HookRegistry`` and others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Registry:
-    """Each subclass has a table of its own; nothing is inherited, a name that is taken is given to the newcomer."""
+    """The base of registries. Each subclass has its own table; registering a name again replaces the entry."""
 
     _map: ClassVar[dict[str, Any]] = {}
 
@@ -26,7 +26,7 @@ class Registry:
 
     @classmethod
     def register(cls, key: str | T) -> Any:
-        """``@R.register``, ``@R.register("name")`` or ``R.register("name")(object)``."""
+        """Register an object: ``@R.register``, ``@R.register("name")`` or ``R.register("name")(object)``."""
         if isinstance(key, str):
             return cls._register_as(key)
         cls._map[key.__name__] = key  # type: ignore[attr-defined]
@@ -55,7 +55,7 @@ class Registry:
 
     @classmethod
     def _fill(cls) -> None:
-        """McQuic's own entries, for a script that looks before anything was trained."""
+        """Register McQuic's own entries, for a script that asks before anything was trained."""
         if cls in REGISTRIES:
             importlib.import_module("etude.dialects.mcquic.live.builtin")
 
@@ -73,7 +73,7 @@ class Registry:
 
     @classmethod
     def summary(cls) -> str:
-        """Key and origin of every entry, sorted, with the colons below one another."""
+        """Return key and origin of every entry as YAML, sorted and aligned."""
         cls._fill()
         if not cls._map:
             return "{}\n"
@@ -86,7 +86,7 @@ class Registry:
 
 
 def _full_name(value: Any) -> str:
-    """Module and name; a partial is called after its function, an instance after its class."""
+    """Return module and name; of a partial those of its function, of an instance those of its class."""
     while isinstance(value, partial):
         value = value.func
     named = value if hasattr(value, "__qualname__") else type(value)
@@ -121,7 +121,7 @@ REGISTRIES = (ModuleRegistry, ValueTunerRegistry, LrSchedulerRegistry, Optimizer
 
 
 def find(registry: type[Registry], key: str, *, at: Any = "", others: Iterable[str] = (), logger: Any = None) -> Any:
-    """Return the entry ``key``, or what a dotted path leads to; if neither exists, a config error with its place."""
+    """Return the entry ``key``, or the object of a dotted path. Raises a ``ConfigError`` if neither exists."""
     if registry.has(key):
         return registry.get(key, logger or logging.root)
     module, _, attribute = key.rpartition(".")
@@ -138,7 +138,7 @@ def find(registry: type[Registry], key: str, *, at: Any = "", others: Iterable[s
 
 
 def served_as(module: str) -> Callable[[T], T]:
-    """Give a class the module that its users import it from, so that summaries read as they always did."""
+    """Set ``__module__`` of a class to the original's module, so that summaries read as in McQuic."""
 
     def rename(value: T) -> T:
         value.__module__ = module

@@ -1,4 +1,4 @@
-"""McQuic's trainer going through its epochs with nothing computed, for ``etude plan``."""
+"""Runs McQuic's trainer without computing anything, for ``etude plan``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from etude.dialects.mcquic.live.trainer import _POINTS, SCALARS_EVERY, Bridge, T
 from etude.dialects.mcquic.lower import STAND_IN
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Record
 
-#: Its own work, as it is called in the chains.
+#: The trainer's own functions in the chains of hooks.
 OWN = ("validate", "log", "_stepFinishHook")
 
 
 def rehearse(run: Run, record: Record) -> None:
-    """The scheduler steps for real; validation, pictures and saves are noted when McQuic's own rules call them."""
+    """Run all epochs without steps and record what would happen.
+
+    The scheduler really steps. Validations, images and saves are recorded when McQuic's rules call them.
+    """
     trainer: Trainer = run.runner
     bridge = next(hook for hook in run.hooks if isinstance(hook, Bridge))
-    chains = {f"{name[0].lower()}{name[1:]}Hook": _noting(record, point, bridge.chains[name])
+    chains = {f"{name[0].lower()}{name[1:]}Hook": _recording_chain(record, point, bridge.chains[name])
               for name, point in _POINTS.items()}  # fmt: skip
     trainer.transform = lambda images: images
     _note_own_work(trainer, record)
@@ -62,24 +65,25 @@ def _note_own_work(trainer: Trainer, record: Record) -> None:
         setattr(trainer, name, function)
 
 
-def _noting(record: Record, point: str, chain: ChainHook) -> ChainHook:
-    """Return the users' part of a chain, each hook only written down."""
-    users = [hook for hook in chain.hooks if not isinstance(hook, EpochFrequencyHook) and _last(hook) not in OWN]
-    return ChainHook(*[_note(record, point, _last_owner(hook)) for hook in users])
+def _recording_chain(record: Record, point: str, chain: ChainHook) -> ChainHook:
+    """Return a chain of the user's hooks in which each call is only recorded."""
+    others = [hook for hook in chain.hooks if not isinstance(hook, EpochFrequencyHook)]
+    users = [hook for hook in others if _function_name(hook) not in OWN]
+    return ChainHook(*[_recorder(record, point, _hook_name(hook)) for hook in users])
 
 
-def _note(record: Record, point: str, who: str) -> Any:
+def _recorder(record: Record, point: str, who: str) -> Any:
     return lambda *args, **kwds: record.act(point, who)
 
 
-def _last(hook: Any) -> str:
+def _function_name(hook: Any) -> str:
     return getattr(hook, "__name__", "")
 
 
-def _last_owner(hook: Any) -> str:
-    """Return the class of a hook object, or the name of a function."""
+def _hook_name(hook: Any) -> str:
+    """Return the class name of a hook object, or the name of a function."""
     owner = getattr(hook, "__self__", None)
-    return type(owner).__name__ if owner is not None else _last(hook) or type(hook).__name__
+    return type(owner).__name__ if owner is not None else _function_name(hook) or type(hook).__name__
 
 
 def _update(record: Record) -> Any:

@@ -1,4 +1,4 @@
-"""Learning-rate schedulers of McQuic, stepped once per epoch; torch's are registered beside them by :mod:`.builtin`."""
+"""McQuic's learning rate schedulers, which step once per epoch. :mod:`.builtin` registers torch's, too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODULE = "mcquic.train.lrSchedulers"
 @LrSchedulerRegistry.register
 @served_as(_MODULE)
 class MultiStepLRWithWarmUp(LRScheduler):
-    """Rises by equal steps until just past the first milestone, then falls by ``gamma`` at each later one."""
+    """Rises by equal steps until just after the first milestone, then multiplies by ``gamma`` at each later one."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class MultiStepLRWithWarmUp(LRScheduler):
 @LrSchedulerRegistry.register
 @served_as(_MODULE)
 class CyclicLR(torch.optim.lr_scheduler.CyclicLR):
-    """Up and down between two rates; the momentum goes the other way. torch's, which McQuic has a copy of."""
+    """Cycles between two rates, with the momentum in the opposite direction: torch's class, which McQuic copies."""
 
     def __init__(
         self,
@@ -57,14 +57,14 @@ class CyclicLR(torch.optim.lr_scheduler.CyclicLR):
         super().__init__(*args, **kwds)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; one of McQuic's own does not say what function scales the cycles."""
+        """Load a state. One that McQuic wrote lacks torch's entry for the scale function."""
         super().load_state_dict({"_scale_fn_custom": None, **state_dict})
 
 
 @LrSchedulerRegistry.register
 @served_as(_MODULE)
 class CosineAnnealingWarmupRestarts(LRScheduler):
-    """Cycles of linear warm-up and a cosine to ``lrScaleRatio`` of the top, which falls by ``gamma`` each cycle."""
+    """Runs cycles of linear warm-up and cosine to ``lrScaleRatio`` of the top, which falls by ``gamma`` each cycle."""
 
     def __init__(
         self,
@@ -105,14 +105,14 @@ class CosineAnnealingWarmupRestarts(LRScheduler):
                 stretched = (self.cur_cycle_steps - self.warmup_steps) * self.cycle_mult
                 self.cur_cycle_steps = int(stretched) + self.warmup_steps
         else:
-            self._jump(epoch)
+            self._seek(epoch)
         self.last_epoch = math.floor(epoch)
         for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
             group["lr"] = rate
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
-    def _jump(self, epoch: int) -> None:
-        """Return where the cycles would stand at ``epoch``."""
+    def _seek(self, epoch: int) -> None:
+        """Set the position within the cycles for ``epoch``."""
         first, mult = self.first_cycle_steps, self.cycle_mult
         if epoch < first:
             self.cycle, self.step_in_cycle, self.cur_cycle_steps = 0, epoch, first

@@ -1,4 +1,4 @@
-"""McQuic's trainer on Étude's engine: the run's points call the six kinds of hooks, in McQuic's order.
+"""McQuic's Trainer, run by Étude's training loop, which calls the six kinds of hooks in McQuic's order.
 
 .. code-block:: text
 
@@ -40,17 +40,17 @@ from etude.errors import ResumeError, SaveError, Stopped
 from etude.events.jsonl import Jsonl
 from etude.events.record import Record
 
-#: Scalars go to the board every so many steps.
+#: Scalars are written to TensorBoard every so many steps.
 SCALARS_EVERY = 100
 _POINTS = {"BeforeRun": "before_train", "AfterRun": "after_run", "StepStart": "before_step", "StepFinish": "after_step",
            "EpochStart": "before_epoch", "EpochFinish": "after_epoch"}  # fmt: skip
 
 
 class Trainer(Restorable):
-    """``train(loader, sampler, **chains)`` trains to ``config.Train.Epoch``; ``restoreStates(path)`` goes on exactly.
+    """Trains with ``train(loader, sampler, **chains)`` up to ``config.Train.Epoch``; ``restoreStates(path)`` resumes.
 
-    Hooks see ``_model``, ``_optimizer``, ``_scheduler``, ``_step``, ``_epoch``, ``rank``, ``worldSize``, ``config``,
-    ``saver``. ``validator(epoch, trainer)`` returns the results of a validation by name, with the target among them.
+    Hooks can use ``_model``, ``_optimizer``, ``_scheduler``, ``_step``, ``_epoch``, ``rank``, ``worldSize``, ``config``
+    and ``saver``. ``validator(epoch, trainer)`` returns the results of a validation by name, including the target.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class Trainer(Restorable):
         self.run.optimizers = {"": self._optimizer}
         self.bestRate, self.bestDistortion = 1e10, -1.0
         self.keepLast, self.seed = False, 3407
-        #: Where results go for ``etude runs``, ``show`` and ``report``.
+        #: Writes results for ``etude runs``, ``show`` and ``report``.
         self.records: Jsonl | None = None
-        #: The reason and the exit code of a signal that came; a validation ends at once for it.
+        #: Returns the reason and the exit code of a received signal, which ends a validation at once.
         self.asked_to_stop: Callable[[], tuple[str, int] | None] = lambda: None
         self._patience = Patience()
         self.formatter = decibel_of(config.Train.Target)
@@ -101,7 +101,7 @@ class Trainer(Restorable):
         self.saver.debug("[%s] %s created.", prettyStep(0), done)
         return made
 
-    # -- what hooks look at --------------------------------------------------------------------------------------
+    # -- attributes for hooks ------------------------------------------------------------------------------------
 
     @property
     def _model(self) -> nn.Module:
@@ -125,7 +125,7 @@ class Trainer(Restorable):
         return {name: getattr(self, name) for name in ("_epoch", "_step", "_model", "_optimizer", "_scheduler")}
 
     def save(self, path: str | Path | None = None) -> None:
-        """Model, optimizer, scheduler and counters, and beside them what an exact way back needs."""
+        """Save model, optimizer, scheduler and counters, and what an exact resume needs in addition."""
         loader = self._kwds.get("trainLoader")
         within = Counters(self.run).state_dict()["step_in_epoch"] if hasattr(loader, "state_dict") else 0
         exact = {
@@ -144,7 +144,7 @@ class Trainer(Restorable):
         self.saver.save(path, trainer=self, config=self.config.serialize(), etude=exact)
 
     def _save_or_forgive(self) -> bool:
-        """After a validation: a disk that is full may have room at the next."""
+        """Save after a validation. A failed save is only logged at first: a full disk may have room at the next one."""
         try:
             self.save()
         except SaveError as error:
@@ -154,11 +154,11 @@ class Trainer(Restorable):
         return True
 
     def restoreStates(self, path: str | Path) -> None:
-        """Go on where a file stands: with the optimizer's state, the schedule and the best result, all of it."""
+        """Resume from a checkpoint, including optimizer, schedule and best result."""
         self.restore(self.saver.load(path, trust=self.trust), path)
 
     def restore(self, content: Mapping[str, Any], path: str | Path, *, fresh_rates: bool = False) -> None:
-        """The same from a file's content; with ``fresh_rates`` the config's numbers replace those of the file."""
+        """Resume from the content of a checkpoint. With ``fresh_rates`` the learning rates are those of the config."""
         state = content.get("trainer") or {}
         missing = [name for name in self.restorable() if name not in state]
         if missing:
@@ -169,7 +169,7 @@ class Trainer(Restorable):
         self._optimizer.load_state_dict(state["_optimizer"])
         self.run.step, self.run.epoch, self.run.stage = int(state["_step"]), int(state["_epoch"]), ""
         if fresh_rates:
-            self._begin_rates(rates)
+            self._use_config_rates(rates)
         else:
             self._scheduler.load_state_dict(state["_scheduler"])
         exact = content.get("etude", {})
@@ -181,8 +181,8 @@ class Trainer(Restorable):
         self.saver.forget_after(self._step)
         self.saver.info("[%s] Resume training at %s steps / %d epochs.", self.PrettyStep, self.PrettyStep, self._epoch)
 
-    def _begin_rates(self, rates: list[dict[str, Any]]) -> None:
-        """The rates of the config, with its schedule moved on to this epoch."""
+    def _use_config_rates(self, rates: list[dict[str, Any]]) -> None:
+        """Set the learning rates of the config, and step its scheduler to this epoch."""
         for own, wanted in zip(self._optimizer.param_groups, rates, strict=True):
             own.update(wanted)
         if not isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
@@ -194,10 +194,10 @@ class Trainer(Restorable):
     # -- training ------------------------------------------------------------------------------------------------
 
     def prepare(self, trainLoader: Iterable[Any], trainSampler: Any, **chains: ChainHook | None) -> Run:
-        """Put the data and the hooks in their places; ``fit(run)`` then trains."""
+        """Set the data and the hooks of the run. ``fit(run)`` then trains."""
         loader, self.trainSampler = trainLoader, trainSampler
         self._kwds = {"trainLoader": loader, "trainSampler": trainSampler}
-        before = None if self._peers is None else self._draw_anew
+        before = None if self._peers is None else self._seed_step
         self.run.data = {"train": _Images(loader, self.transform, before)}
         length = len(loader) if isinstance(loader, Sized) else None
         self.run.steps_per_epoch = length
@@ -214,23 +214,22 @@ class Trainer(Restorable):
         self.go()
 
     def go(self) -> None:
-        """Train what was prepared."""
+        """Train after :meth:`prepare`."""
         if self._step == 0:
             self.saver.info("[%s] Start training.", self.PrettyStep)
         self.saver.debug("[%s] Training loop started.", self.PrettyStep)
         self.run.loop = epochs
-        self._find_place()
+        self._restore_position()
         fit(self.run)
 
-    def _find_place(self) -> None:
-        """Go to where a checkpoint stood: in the middle of the data, with the generators as they were."""
+    def _restore_position(self) -> None:
+        """Restore the position in the data, the hooks and the random generators of a resumed checkpoint."""
         exact, self._restored = self._restored, {}
         position = exact.get("position", {})
         if position.get("within"):
             self._enter_epoch(position)
-        if (
-            self.run.steps_per_epoch is not None
-        ):  # the epochs that are left count: before, they may have had other lengths
+        # Only the remaining epochs are computed: earlier ones may have had other lengths.
+        if self.run.steps_per_epoch is not None:
             begun = self.run.step - self.run.step_in_epoch
             self.run.total_steps = begun + (self.config.Train.Epoch - self.run.epoch) * self.run.steps_per_epoch
         for name, hook in self._stateful().items():
@@ -242,7 +241,7 @@ class Trainer(Restorable):
             Generators().load_state_dict(exact["rng"])
 
     def _enter_epoch(self, position: Mapping[str, Any]) -> None:
-        """Continue behind the samples that were seen. With another number of processes a batch has another size."""
+        """Continue after the samples that were seen. With another number of processes the batch size may differ."""
         loader, within = self._kwds["trainLoader"], position["within"]
         before, now = position.get("batch") or loader.batch_size, loader.batch_size
         within, again = divmod(within * before, now)
@@ -253,7 +252,7 @@ class Trainer(Restorable):
         loader.load_state_dict({**position["data"], "batch": within})
 
     def _stateful(self) -> dict[str, Any]:
-        """Return the users' hooks that have a state, by the name of their class."""
+        """Return the user's hooks that have a state, by class name."""
         chains = [hook.chains for hook in self.run.hooks if isinstance(hook, Bridge)]
         owners = [
             getattr(call, "__self__", None) for chain in chains for items in chain.values() for call in items.hooks
@@ -269,16 +268,15 @@ class Trainer(Restorable):
         }
         return ChainHook(own.get(name), users)
 
-    def _draw_anew(self) -> None:
-        """Begin the random numbers of a step on this rank: they depend on seed, step and rank alone, so that rank 0
-        can save a checkpoint without the others."""
+    def _seed_step(self) -> None:
+        """Seed the generators for a step from seed, step and rank, so that a checkpoint needs only rank 0's state."""
         seed = int(np.random.SeedSequence([self.seed, self._step, self.rank]).generate_state(1)[0])
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
 
     def _update(self, run: Run, batch: Any) -> dict[str, Any]:
-        """Forward, backward, step: no clipping, no accumulation, as McQuic does."""
+        """Run forward, backward and step, without clipping or accumulation, as McQuic does."""
         self._optimizer.zero_grad()
         outputs = self._model(batch)
         loss = outputs["rate"] + outputs["distortion"]
@@ -298,7 +296,7 @@ class Trainer(Restorable):
             self.saver.add_scalar("Stat/Lr", self._scheduler.get_last_lr()[0], global_step=self._step)
 
     def log(self, epoch: int, step: int, *args: Any, images: Any = None, **kwds: Any) -> None:
-        """Pictures and statistics of the epoch's last batch."""
+        """Log images and statistics of the last batch of the epoch."""
         out = kwds
         self.saver.add_scalar("Stat/Epoch", self._epoch, global_step=self._step)
         if out.get("logits") is not None:
@@ -312,7 +310,7 @@ class Trainer(Restorable):
         self._record("train", {self.config.Train.Target: shown, "lr": float(self._scheduler.get_last_lr()[0])})
 
     def validate(self, epoch: int, *args: Any, **kwds: Any) -> None:
-        """Measure, save, and keep the best by the target."""
+        """Validate, save, and keep the best checkpoint by the target."""
         if self.validator is None:
             return
         target = self.config.Train.Target
@@ -329,7 +327,7 @@ class Trainer(Restorable):
             self.bestDistortion, self.bestRate = self.results[target], self.results.get("BPP", -1.0)
         if self._save_or_forgive() and better and self.rank == 0:
             _copy(Path(self.saver.SavePath), Path(self.saver.SaveDir) / "best.ckpt")
-        self._record("val", self.results)  # after the save: a run that resumes from it validates again
+        self._record("val", self.results)  # after the save, because a run that resumes from it validates again
         self.saver.info("[%s] %s: %.2f", self.PrettyStep, target, self.results[target])
         self._model.train()
         self.saver.debug("[%s] End validation at epoch %4d.", self.PrettyStep, self._epoch)
@@ -339,7 +337,7 @@ class Trainer(Restorable):
             self.records.write(Record(self._step, self._epoch, split, dict(values), time.time()))
 
     def _measure(self, epoch: int) -> Any:
-        """Rank 0 measures, and all ranks get the results; returns a picture on rank 0."""
+        """Validate on rank 0, send the results to all ranks, and return an image on rank 0."""
         picture = None
 
         def measure() -> tuple[dict[str, float], tuple[str, int] | None]:
@@ -361,8 +359,8 @@ class Trainer(Restorable):
         return picture
 
     def leave_validation(self) -> None:
-        """End the run inside a validation when a signal came: everything trained is saved, nothing of it is lost."""
-        self.run.batch = object()  # something moves, for whoever watches the run
+        """Stop inside a validation if a signal was received. The weights are saved before the run ends."""
+        self.run.batch = object()  # a new object shows a watchdog that the run makes progress
         asked = self.asked_to_stop()
         if asked is not None:
             raise Stopped(f"{asked[0]} in the validation after step {self._step}", asked[1])
@@ -379,11 +377,11 @@ class Trainer(Restorable):
 
 
 class MainTrainer(Trainer):
-    """The trainer of rank 0, which validates, logs and saves."""
+    """McQuic's name for the trainer of rank 0, which validates, logs and saves."""
 
 
 class Bridge(Hook):
-    """Calls McQuic's chains at the points of a run; everything that the trainer does by itself is in them too."""
+    """Calls McQuic's chains of hooks at Étude's points. They also contain the trainer's own work."""
 
     def __init__(self, trainer: Trainer, chains: Mapping[str, ChainHook]) -> None:
         self.trainer, self.chains = trainer, chains
@@ -394,11 +392,11 @@ class Bridge(Hook):
 
     def calls(self) -> Mapping[str, Call]:
         own = {"AfterRun": self._after_run, "EpochStart": self._epoch_start, "EpochFinish": self._epoch_finish}
-        mapped = {point: own.get(name, self._plain(name)) for name, point in _POINTS.items()}
+        mapped = {point: own.get(name, self._call_of(name)) for name, point in _POINTS.items()}
         return {point: call for point, call in mapped.items() if call is not None}
 
-    def _plain(self, name: str) -> Call | None:
-        """Return a chain without work of the trainer around it; an empty one is never called."""
+    def _call_of(self, name: str) -> Call | None:
+        """Return a call of all hooks of a chain; None if the chain is empty."""
         chain, trainer = self.chains[name], self.trainer
         if not len(chain):
             return None
@@ -409,7 +407,7 @@ class Bridge(Hook):
                 try:
                     hook(run.done, run.epochs_done, trainer, logger=trainer.saver, **extra)
                 except Exception as error:
-                    _blame(error, hook, _POINTS[name], run.step)
+                    _attach_site(error, hook, _POINTS[name], run.step)
                     raise
 
         return call
@@ -434,7 +432,7 @@ class Bridge(Hook):
         if set_epoch is not None:
             set_epoch(run.epoch)
         trainer.saver.debug("[%s] Epoch %4d started.", trainer.PrettyStep, run.epoch + 1)
-        call = self._plain("EpochStart")
+        call = self._call_of("EpochStart")
         assert call is not None
         call(run)
 
@@ -443,12 +441,12 @@ class Bridge(Hook):
         trainer.saver.debug("[%s] Epoch %4d finished.", trainer.PrettyStep, run.epochs_done)
         self._step_scheduler()
         trainer.saver.debug("[%s] Lr is set to %.2e.", trainer.PrettyStep, trainer._scheduler.get_last_lr()[0])
-        call = self._plain("EpochFinish")
+        call = self._call_of("EpochFinish")
         assert call is not None
         call(run)
 
     def _step_scheduler(self) -> None:
-        """A plateau gets the target's last result, with the sign that makes smaller better."""
+        """Step the scheduler. ReduceLROnPlateau gets the last result of the target, negated if its mode is ``min``."""
         trainer = self.trainer
         if isinstance(trainer._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
             result = trainer.results.get(trainer.config.Train.Target, 0.0)
@@ -461,14 +459,14 @@ class Bridge(Hook):
         trainer.saver.debug("[%s] Training loop finished.", trainer.PrettyStep)
         if trainer.keepLast:
             trainer.save(Path(trainer.saver.SaveDir) / "last.ckpt")
-        call = self._plain("AfterRun")
+        call = self._call_of("AfterRun")
         if call is not None:
             call(run)
         trainer.summary()
 
 
 class _Images:
-    """Batches through the trainer's transform; ``before`` is called ahead of each."""
+    """Iterates over transformed batches. ``before`` is called before each."""
 
     def __init__(
         self, loader: Iterable[Any], transform: Callable[[Any], Any], before: Callable[[], None] | None = None
@@ -487,8 +485,8 @@ class _Images:
         return len(self.loader)  # type: ignore[arg-type]
 
 
-def _blame(error: Exception, hook: Any, point: str, step: int) -> None:
-    """Name the hook that raised, not the bridge that called it."""
+def _attach_site(error: Exception, hook: Any, point: str, step: int) -> None:
+    """Attach the place of the hook that raised ``error``, in place of the bridge that called it."""
     if getattr(error, "etude_site", None) is None:
         owner = type(getattr(hook, "__self__", None)) if hasattr(hook, "__self__") else hook
         name = getattr(owner, "__name__", type(owner).__name__)

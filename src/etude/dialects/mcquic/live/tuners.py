@@ -1,4 +1,4 @@
-"""Values that change with every ``step()``."""
+"""McQuic's value tuners, which change a value with every ``step()``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MODULE = "mcquic.train.valueTuners"
 
 @served_as("mcquic.baseClass")
 class Serializable(ABC):
-    """Something that is written as plain data and read again."""
+    """The base of classes that can be written as plain data and read again."""
 
     @abstractmethod
     def serialize(self) -> Any: ...
@@ -26,7 +26,7 @@ class Serializable(ABC):
 
 @served_as("mcquic.baseClass")
 class ValueTuner(Restorable):
-    """``Value`` after so many calls of :meth:`step`; :meth:`calc` sets ``self._value`` from ``self._epoch``."""
+    """The base of tuners. :meth:`step` counts ``self._epoch``; :meth:`calc` sets ``self._value`` from it."""
 
     _value: float
 
@@ -52,7 +52,7 @@ class ValueTuner(Restorable):
 @ValueTunerRegistry.register
 @served_as(_MODULE)
 class CyclicValue(ValueTuner):
-    """Falls to zero and rises again in every block of ``cyclicInterval``; each ``boostInterval``-th block stays up."""
+    """Falls to zero and rises again in every block of ``cyclicInterval``; each ``boostInterval``-th stays high."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class CyclicValue(ValueTuner):
 @ValueTunerRegistry.register
 @served_as(_MODULE)
 class ExponentialValue(ValueTuner):
-    """Times ``gamma`` at every step."""
+    """Multiplies by ``gamma`` at every step."""
 
     def __init__(self, initValue: float = 2e-2, gamma: float = 0.9999) -> None:
         super().__init__(initValue)
@@ -94,7 +94,7 @@ class ExponentialValue(ValueTuner):
 @ValueTunerRegistry.register
 @served_as(_MODULE)
 class StepValue(ValueTuner):
-    """Times ``gamma`` every ``stepInterval`` steps."""
+    """Multiplies by ``gamma`` every ``stepInterval`` steps."""
 
     def __init__(self, initValue: float = 2e-2, gamma: float = 0.1, stepInterval: int = 1000) -> None:
         super().__init__(initValue)
@@ -107,7 +107,7 @@ class StepValue(ValueTuner):
 @ValueTunerRegistry.register
 @served_as(_MODULE)
 class CosineValue(ValueTuner):
-    """Half a wave between two values in ``totalStep`` intervals, and on. ``revert`` changes nothing."""
+    """Follows a cosine between two values, half a wave in ``totalStep`` intervals. ``revert`` has no effect."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class CosineValue(ValueTuner):
 @ValueTunerRegistry.register
 @served_as(_MODULE)
 class CosineValueWithEnd(CosineValue):
-    """The same, but at the least value once ``totalStep`` is over; ``revert`` goes up instead of down."""
+    """Follows a cosine and stays at the minimum after ``totalStep``. ``revert`` rises instead of falling."""
 
     def calc(self) -> None:
         share = self._epoch / self._stepInterval / self._totalStep
@@ -160,7 +160,7 @@ class JumpValue(ValueTuner):
 @ValueTunerRegistry.register
 @served_as(_MODULE)
 class JumpAlter(JumpValue):
-    """Jumps, or a fixed value when the number of falls between two jumps is above ``milestone``."""
+    """A :class:`JumpValue`, or a fixed value if there are more than ``milestone`` falls between two jumps."""
 
     def __init__(
         self,

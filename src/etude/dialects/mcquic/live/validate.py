@@ -1,4 +1,4 @@
-"""Validation: whole images through the compressor, measured as PSNR, MS-SSIM and bits per pixel."""
+"""Validates a compressor on whole images: PSNR, MS-SSIM and bits per pixel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etude.dialects.mcquic.live.model.losses import msSSIM
 
 
 class Validator:
-    """Means over the images of ``valSet``. PSNR and MS-SSIM are in decibel, and so is a target of one's own."""
+    """Computes means over the images of ``valSet``. PSNR, MS-SSIM and a user-defined target are in decibel."""
 
     def __init__(self, images: Any, *, limit: int | None = None) -> None:
         self.images = images
@@ -28,7 +28,7 @@ class Validator:
     def means(
         self, model: Any, target: str, *, between: Callable[[], None] = lambda: None
     ) -> tuple[dict[str, float], Tensor | None]:
-        """Return the results by name, and the first picture that came back; ``between`` is called before each image."""
+        """Return the results by name, and the first restored image. ``between`` is called before each image."""
         rows, picture, device = [], None, next(model.parameters()).device
         for index in range(self.count):
             between()
@@ -44,14 +44,14 @@ class Validator:
 
 
 def decibel_of(target: str) -> Decibel:
-    """Return what makes decibel of the distortion that a target measures."""
+    """Return the module that converts the distortion of a target to decibel."""
     return Decibel(2.0 if target == "PSNR" else 1.0)
 
 
 def measure(compressor: Any, image: Tensor) -> dict[str, Any]:
-    """Measure one image (1×3×H×W in [-1, 1]): PSNR, MS-SSIM, bits per pixel, and the picture that came back."""
+    """Return PSNR, MS-SSIM, bits per pixel and the restored image, for one image (1×3×H×W in [-1, 1])."""
     height, width = image.shape[-2:]
-    restored, bits = _through(compressor, image)
+    restored, bits = _compress(compressor, image)
     back = restored[..., :height, :width].clamp(-1, 1)
     error = torch.tensor(float(((_bytes(back) - _bytes(image)) ** 2).mean()))
     similarity = msSSIM(back + 1, image + 1, dataRange=2.0)
@@ -63,8 +63,8 @@ def measure(compressor: Any, image: Tensor) -> dict[str, Any]:
     }
 
 
-def _through(compressor: Any, image: Tensor) -> tuple[Tensor, float]:
-    """Return the picture that comes back, and the bits between: of real files where the model writes them."""
+def _compress(compressor: Any, image: Tensor) -> tuple[Tensor, float]:
+    """Return the restored image and the number of bits: of compressed files if the model can write them."""
     if hasattr(compressor, "compress"):
         _, files, headers = compressor.compress(image)
         return compressor.decompress(files, headers), 8.0 * sum(len(part) for file in files for part in file)

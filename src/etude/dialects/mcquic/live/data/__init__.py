@@ -1,1 +1,1 @@
-"""Images and their transforms."""
+"""McQuic's image datasets and transforms."""

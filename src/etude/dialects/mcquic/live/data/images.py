@@ -1,4 +1,4 @@
-"""Images of a folder or an LMDB, as bytes or through a transform."""
+"""Datasets of images in a folder or an LMDB."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from etude.dialects.mcquic.lower import near_path
 from etude.errors import ConfigError, DataError, MissingExtra
 
 Transform = Callable[[Tensor], Tensor]
-#: The image as it is, as numbers from -1 to 1.
+#: The default transform: the whole image, scaled to [-1, 1].
 whole: Transform = Compose([ToFloat(), Normalize()])
 ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".tif", ".tiff"}
 
 
 class Folder:
-    """All images below a folder, in the order of their names."""
+    """All images below a folder, in the order of their paths."""
 
     def __init__(self, root: str | Path, *, transform: Transform = whole, repeat: int = 1) -> None:
         self.root, self.transform, self.repeat = Path(root), transform, repeat
@@ -67,7 +67,7 @@ class Lmdb:
 
 
 def open_images(path: str | Path, *, transform: Transform = whole, repeat: int = 1) -> Folder | Lmdb:
-    """Return a folder of images, or an LMDB (a folder with ``data.mdb``, or a file)."""
+    """Open a folder of images, or an LMDB (a folder with ``data.mdb``, or a file)."""
     place = Path(path)
     if (place / "data.mdb").exists() or place.is_file():
         return Lmdb(place, transform=transform, repeat=repeat)
@@ -81,7 +81,7 @@ def to_bytes(image: Tensor) -> np.ndarray[Any, Any]:
 
 
 def pad(image: Tensor, multiple: int) -> Tensor:
-    """Pad the sides up to a multiple, by repeating the border."""
+    """Pad height and width to a multiple by repeating the border."""
     height, width = image.shape[-2:]
     amounts = (0, -width % multiple, 0, -height % multiple)
     batch = image if image.ndim == 4 else image.unsqueeze(0)
@@ -98,7 +98,7 @@ def _decode(data: bytes, name: str) -> Tensor:
     return torch.from_numpy(values.copy()).permute(2, 0, 1)
 
 
-#: (process, path) → the open file: a process may open one only once, and a child may not use its parent's.
+#: (process, path) → the open LMDB. A process may open one only once, and a child process may not use its parent's.
 _opened: dict[tuple[int, str], Any] = {}
 
 

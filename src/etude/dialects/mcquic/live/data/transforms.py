@@ -1,4 +1,4 @@
-"""McQuic's image pipeline in plain torch: the same draws from the same generators, and the same pixels, as v0.1.40.
+"""McQuic's image transforms in plain torch, with the same random numbers and the same pixels as v0.1.40.
 
 .. code-block:: text
 
@@ -17,14 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: Side of the squares that training cuts out of images.
+#: The size of training crops.
 CROP = 512
-#: Colours of light that the jitter chooses from.
+#: The number of colour temperatures that the jitter chooses from.
 _LIGHTS = 48
 
 
 class Compose:
-    """Transforms one after another."""
+    """Applies transforms in order."""
 
     def __init__(self, transforms: Sequence[Callable[[Tensor], Tensor]]) -> None:
         self.transforms = list(transforms)
@@ -36,7 +36,7 @@ class Compose:
 
 
 class RandomCrop(nn.Module):
-    """Cut a square out; an image that is too small gets a black border on both sides first."""
+    """Crops a square at random. An image that is too small gets a black border on both sides first."""
 
     def __init__(self, size: int, pad_if_needed: bool = True) -> None:
         super().__init__()
@@ -58,21 +58,21 @@ class RandomCrop(nn.Module):
 
 
 class ToFloat(nn.Module):
-    """Bytes to numbers from 0 to 1."""
+    """Converts bytes to floats in [0, 1]."""
 
     def forward(self, image: Tensor) -> Tensor:
         return image.float() / 255 if image.dtype == torch.uint8 else image
 
 
 class Normalize(nn.Module):
-    """Numbers from 0 to 1 to numbers from -1 to 1."""
+    """Scales values from [0, 1] to [-1, 1]."""
 
     def forward(self, image: Tensor) -> Tensor:
         return (image - 0.5) / 0.5
 
 
 class RandomGamma(nn.Module):
-    """One of four tone curves: sRGB's, its inverse, a random power, none."""
+    """Applies one of four tone curves: sRGB's, its inverse, a random power, none."""
 
     def forward(self, x: Tensor) -> Tensor:
         return random.choice(_CURVES)(x)
@@ -91,18 +91,18 @@ def _power(x: Tensor) -> Tensor:
     return x.clamp(0).pow(exponent).clamp(0.0, 1.0)
 
 
-def _same(x: Tensor) -> Tensor:
+def _unchanged(x: Tensor) -> Tensor:
     return x
 
 
-_CURVES = (_to_srgb, _from_srgb, _power, _same)
+_CURVES = (_to_srgb, _from_srgb, _power, _unchanged)
 
 
 class RandomPlanckianJitter(nn.Module):
-    """Draw a light for each image of a batch and clamp the batch.
+    """Draws a colour temperature for each image of a batch, and clamps the batch.
 
-    v0.1.40 colours a copy (indexing with a mask copies) and goes on with the batch itself, so that its models have
-    never seen the colours. Training here sees the same images; the draws are made so that later ones are the same.
+    v0.1.40 changes the colours of a copy (indexing with a mask copies) and goes on with the batch itself, so its models
+    never see the jitter. Training here sees the same images. The numbers are drawn so that later draws are the same.
     """
 
     def __init__(self, p: float = 0.5) -> None:
@@ -116,7 +116,7 @@ class RandomPlanckianJitter(nn.Module):
 
 
 class _Flip(nn.Module):
-    """Draw whether each image of a batch is mirrored. v0.1.40 mirrors a copy and drops it, as its jitter does."""
+    """Draws whether to flip each image, without an effect. v0.1.40 flips a copy and drops it, as its jitter does."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class RandomVerticalFlip(_Flip):
 
 
 class PatchWiseErasing(nn.Module):
-    """Blacken a share ``p`` of the cells of a grid, the same cells in all images of a batch."""
+    """Blackens a share ``p`` of the cells of a grid, the same cells in all images of a batch."""
 
     permutePattern: Tensor
 
@@ -157,7 +157,7 @@ class PatchWiseErasing(nn.Module):
 
 
 class AlignedCrop(nn.Module):
-    """Cut sides to a multiple of ``base``, from the middle; a side that is shorter than ``base`` stays."""
+    """Crops height and width to a multiple of ``base`` from the centre. A side shorter than ``base`` stays."""
 
     def __init__(self, base: int = 128) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class AlignedCrop(nn.Module):
 
 
 class AlignedPadding(nn.Module):
-    """Mirror the border until sides are a multiple of ``base``."""
+    """Pads height and width to a multiple of ``base`` by reflecting the border."""
 
     def __init__(self, base: int = 128) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class AlignedPadding(nn.Module):
 
 
 class DeTransform(nn.Module):
-    """Numbers from -1 to 1 to bytes."""
+    """Converts values in [-1, 1] to bytes."""
 
     def __init__(self, minValue: float = -1.0, maxValue: float = 1.0) -> None:
         super().__init__()
@@ -197,17 +197,17 @@ class DeTransform(nn.Module):
 
 
 def getTrainingPreprocess(crop: int = CROP) -> Compose:
-    """Return what is done to each image, in the workers."""
+    """Return the transform of single images, which runs in the workers."""
     return Compose([RandomCrop(crop), ToFloat(), RandomGamma()])
 
 
 def getTrainingTransform() -> nn.Sequential:
-    """Return what is done to each batch, on its device."""
+    """Return the transform of batches, which runs on their device."""
     return nn.Sequential(RandomPlanckianJitter(p=1.0), RandomHorizontalFlip(), RandomVerticalFlip(), Normalize())
 
 
 def getTraingingPostprocess() -> PatchWiseErasing:
-    """Return what the model does to its input while it trains. (The original spells it so.)"""
+    """Return the transform that the model applies to its input in training. (The original has this spelling.)"""
     return PatchWiseErasing()
 
 

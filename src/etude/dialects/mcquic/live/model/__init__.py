@@ -1,1 +1,1 @@
-"""The small compressor that stands in where the mcquic package is absent, and its losses."""
+"""A small compressor with its losses, for use without the mcquic package."""

@@ -1,4 +1,4 @@
-"""Blocks of the compressor, by name in the ``ModuleRegistry``."""
+"""Building blocks of the compressor, registered in ``ModuleRegistry``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def conv(fan_in: int, fan_out: int, kernel: int = 3, stride: int = 1) -> nn.Conv
 
 
 class _Residual(nn.Module):
-    """``body(x) + skip(x)``"""
+    """Computes ``body(x) + skip(x)``."""
 
     def __init__(self, body: nn.Module, skip: nn.Module | None = None) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class _Residual(nn.Module):
 @ModuleRegistry.register
 @served_as(_MODULE)
 class ResidualBlockWithStride(_Residual):
-    """Halves the resolution."""
+    """A residual block that halves the resolution."""
 
     def __init__(self, inChannels: int, outChannels: int, stride: int = 2) -> None:
         body = nn.Sequential(conv(inChannels, outChannels, 3, stride), nn.SiLU(), conv(outChannels, outChannels))
@@ -39,7 +39,7 @@ class ResidualBlockWithStride(_Residual):
 @ModuleRegistry.register
 @served_as(_MODULE)
 class ResidualBlockShuffle(_Residual):
-    """Doubles the resolution by taking pixels from channels."""
+    """A residual block that doubles the resolution with pixel shuffle."""
 
     def __init__(self, inChannels: int, outChannels: int, upsample: int = 2) -> None:
         def up() -> nn.Module:
@@ -51,7 +51,7 @@ class ResidualBlockShuffle(_Residual):
 @ModuleRegistry.register
 @served_as(_MODULE)
 class ResidualBlock(_Residual):
-    """Keeps the resolution."""
+    """A residual block that keeps the resolution."""
 
     def __init__(self, inChannels: int, outChannels: int) -> None:
         body = nn.Sequential(nn.SiLU(), conv(inChannels, outChannels), nn.SiLU(), conv(outChannels, outChannels))
@@ -61,7 +61,7 @@ class ResidualBlock(_Residual):
 @ModuleRegistry.register
 @served_as(_MODULE)
 class ResidualBlockMasked(nn.Module):
-    """A residual whose convolutions see only what lies above and to the left."""
+    """A residual block with masked convolutions, which see only pixels above and to the left."""
 
     def __init__(self, inChannels: int, outChannels: int, maskType: str = "A") -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class ResidualBlockMasked(nn.Module):
 @ModuleRegistry.register
 @served_as(_MODULE)
 class AttentionBlock(nn.Module):
-    """Weighs one branch by what another says of every place."""
+    """Multiplies one branch by the sigmoid of another, and adds the input."""
 
     def __init__(self, channel: int) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class AttentionBlock(nn.Module):
 @ModuleRegistry.register
 @served_as(_MODULE)
 class NonLocalBlock(nn.Module):
-    """Every place looks at every other."""
+    """Self-attention over all positions."""
 
     def __init__(self, channel: int) -> None:
         super().__init__()

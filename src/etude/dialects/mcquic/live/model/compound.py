@@ -1,6 +1,6 @@
-"""A compressor together with its loss: what McQuic's trainer calls its model.
+"""A compressor together with its loss, which McQuic's trainer uses as its model.
 
-The names inside are those of McQuic's own (``module._compressor`` …), so that checkpoints go both ways.
+The names of submodules are McQuic's (``module._compressor`` …), so that both can read each other's checkpoints.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Inner(nn.Module):
 
 
 class Compound(nn.Module):
-    """A batch of images in [-1, 1] becomes rate, distortion and everything that hooks look at."""
+    """Computes rate, distortion and the values that hooks need from a batch of images in [-1, 1]."""
 
     def __init__(self, compressor: nn.Module, criterion: nn.Module) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Compound(nn.Module):
 
     @property
     def PostProcessEnabled(self) -> bool:
-        """Return whether patches of the input are blackened."""
+        """Return whether patches of the input are blackened in training."""
         return self.module.PostProcessEnabled
 
     @PostProcessEnabled.setter
@@ -67,13 +67,13 @@ class Compound(nn.Module):
 
     @torch.no_grad()
     def refresh(self, rank: int = 0) -> float:
-        """Give code words that nobody uses a new place; return the share that moved."""
+        """Reassign unused code words and return the share that moved."""
         if hasattr(self.Compressor, "reAssignCodebook"):
             share = self.Compressor.reAssignCodebook() if rank == 0 else torch.zeros(())
             self.Compressor.syncCodebook()
             return float(share)
         share = float(self.Compressor.refresh())
-        if group.is_there():  # each rank has drawn its own places: those of rank 0 are used
+        if group.is_there():  # each rank has drawn other words: take those of rank 0
             for tensor in (*self.parameters(), *self.buffers()):
                 torch.distributed.broadcast(tensor, src=0)
         return share
@@ -84,7 +84,7 @@ class Compound(nn.Module):
 
 
 def named(answer: Any) -> dict[str, Any]:
-    """Return what a compressor gives by name: McQuic's own gives (restored, latent, codes, logits)."""
+    """Return the outputs of a compressor by name. McQuic's returns a tuple (restored, latent, codes, logits)."""
     if isinstance(answer, tuple):
         restored, _, codes, logits = answer
         return {"restored": restored, "codes": codes, "logits": logits}

@@ -1,7 +1,7 @@
-"""A compressor of our own behind ``model.params``: encoder, residual multi-codebook quantization, decoder.
+"""Étude's small compressor: encoder, residual multi-codebook quantization, decoder.
 
-An image is halved in resolution at the encoder; then every level halves it again, quantizes what it sees with ``m``
-codebooks of ``k`` words side by side, and leaves the rest to the level above it. The decoder adds the levels up again.
+Each level halves the resolution again, quantizes its features with ``m``
+codebooks of ``k`` words side by side, and passes the remainder to the next level. The decoder adds up all levels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from etude.errors import ConfigError
 
 
 class Quantizer(nn.Module):
-    """``m`` codebooks of ``k`` words, each for its share of the channels; gradients pass straight through."""
+    """Quantizes with ``m`` codebooks of ``k`` words, each for a part of the channels; gradients pass through."""
 
     def __init__(self, channel: int, m: int, k: int, decay: float = 0.99) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Quantizer(nn.Module):
         self.usage: Tensor
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the quantized features, the codes (N×m×H×W), the distances as logits, and what the words are off."""
+        """Return the quantized features, the codes (N×m×H×W), negative distances as logits, and the commitment loss."""
         n, c, h, w = x.shape
         vectors = x.reshape(n, self.m, c // self.m, h * w).permute(1, 0, 3, 2).reshape(self.m, -1, c // self.m)
         distance = torch.cdist(vectors, self.codebook).square()
@@ -57,7 +57,7 @@ class Quantizer(nn.Module):
 
     @torch.no_grad()
     def refresh(self) -> float:
-        """Put words that are hardly used beside ones that are; returns the share that moved."""
+        """Move rarely used words next to used ones, and return the share that moved."""
         idle = self.usage < 0.1 / self.k
         for book in range(self.m):
             count = int(idle[book].sum())
@@ -70,7 +70,7 @@ class Quantizer(nn.Module):
 
 
 class Level(nn.Module):
-    """Sees the features at half the resolution, quantizes them, and hands on what the words could not say."""
+    """One level: halves the resolution, quantizes, and restores the resolution in the decoder."""
 
     def __init__(self, channel: int, m: int, k: int) -> None:
         super().__init__()
@@ -80,12 +80,12 @@ class Level(nn.Module):
 
 
 class Compressor(nn.Module):
-    """Stands in for McQuic's model where McQuic is not installed: small enough to train on a CPU.
+    """Replaces McQuic's model if McQuic is not installed. It is small enough to train on a CPU.
 
-    ``channel`` features, ``m`` codebooks per level, ``k`` words: a number, or one per level (fine to coarse).
+    It has ``channel`` features, ``m`` codebooks per level and ``k`` words: a number, or one per level (fine to coarse).
     """
 
-    #: Side of the squares that it trains on; McQuic's are 512.
+    #: The size of training crops; McQuic's is 512.
     crop = 64
 
     def __init__(self, channel: int = 128, m: int = 2, k: int | Sequence[int] = (8192, 2048, 512)) -> None:
@@ -109,7 +109,7 @@ class Compressor(nn.Module):
 
     @property
     def stride(self) -> int:
-        """Sides of an image must be a multiple of this."""
+        """Return the number that height and width of an image must be a multiple of."""
         return int(4 * 2 ** len(self.k))
 
     def forward(self, image: Tensor) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Compressor(nn.Module):
         }
 
     def _restore(self, kept: Sequence[Tensor]) -> Tensor:
-        """From the coarsest level down: what comes from above is added to what a level kept."""
+        """Decode from the coarsest level to the finest: each adds its quantized features to the result so far."""
         total = torch.zeros_like(kept[-1])
         for level, quantized in zip(reversed(self._levels), reversed(kept), strict=True):
             total = level.up(quantized + total)
@@ -141,7 +141,7 @@ class Compressor(nn.Module):
         return image
 
     def bits(self, codes: Sequence[Tensor]) -> float:
-        """Return the size of the codes at the entropy of their own histogram, as a good coder would reach it."""
+        """Return the size of the codes in bits, as the entropy of their histogram: what a good coder reaches."""
         total = 0.0
         for places, words in zip(codes, self.k, strict=True):
             for book in places.transpose(0, 1):
@@ -156,6 +156,6 @@ class Compressor(nn.Module):
 
     @property
     def CodeUsage(self) -> float:
-        """The share of words that are used at all."""
+        """Return the share of words that are used."""
         used = [(level.quantizer.usage > 0.1 / level.quantizer.k).float().mean() for level in self._levels]
         return float(torch.stack(used).mean())

@@ -1,4 +1,4 @@
-"""Rate and distortion. A loss returns both; images are in [-1, 1]."""
+"""McQuic's losses (PSNR, MS-SSIM). A loss returns rate and distortion; images are in [-1, 1]."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from etude.dialects.mcquic.live.formats import Decibel
 from etude.dialects.mcquic.live.registry import LossRegistry, served_as
 
 _MODULE = "mcquic.loss"
-#: Weights of the scales, from fine to coarse.
+#: Weights of the scales of MS-SSIM, from fine to coarse.
 SCALES = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
 
 
 class Distortion(nn.Module):
-    """Base of losses that know no rate: theirs is 0. ``formatter`` turns the distortion into what is shown."""
+    """The base of losses with a rate of 0. ``formatter`` converts the distortion for the log."""
 
     def __init__(self, formatter: nn.Module | None = None) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Distortion(nn.Module):
 @LossRegistry.register
 @served_as(_MODULE)
 class MsSSIM(Distortion):
-    """One minus the multi-scale structural similarity."""
+    """Computes one minus the multi-scale structural similarity."""
 
     def __init__(self) -> None:
         super().__init__(Decibel(1.0))
@@ -49,7 +49,7 @@ class MsSSIM(Distortion):
 @LossRegistry.register
 @served_as(_MODULE)
 class PSNR(Distortion):
-    """The mean squared error, shown as a signal-to-noise ratio."""
+    """Computes the mean squared error, shown as a signal-to-noise ratio."""
 
     def __init__(self) -> None:
         super().__init__(Decibel(2.0))
@@ -59,7 +59,7 @@ class PSNR(Distortion):
 
 
 def msSSIM(x: Tensor, y: Tensor, *, dataRange: float = 1.0, window: int = 11, sigma: float = 1.5) -> Tensor:
-    """Return the mean over images and channels; small images get as many scales as they have room for."""
+    """Return the mean MS-SSIM over images and channels. Small images use as many scales as fit."""
     kernel = _gaussian(window, sigma).to(x)
     scales = max(1, min(len(SCALES), 1 + int(torch.tensor(min(x.shape[-2:]) / window).log2().floor())))
     weights = torch.tensor(SCALES[:scales], device=x.device, dtype=x.dtype)

@@ -1,4 +1,4 @@
-"""Finds the model that a config's ``key`` names: McQuic's own where McQuic is there, Étude's small one where not."""
+"""Finds the model of a config's ``key``: McQuic's if McQuic is installed, else Étude's small one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from etude.registry import MODELS
 
 
 def find_model(key: str, *, at: str = "") -> Any:
-    """Return what makes the model: ``Compressor``, a key of ``ModuleRegistry`` or Étude's ``MODELS``, a dotted path."""
+    """Return the class of the model: ``Compressor``, a key of ``ModuleRegistry`` or ``MODELS``, or a dotted path."""
     if key == "Compressor":
         return _compressor(at)
     if key in MODELS and not ModuleRegistry.has(key):
@@ -36,14 +36,14 @@ def _compressor(at: str) -> Any:
 
 
 def crop_of(make: Any) -> int:
-    """Return the side of the squares that a model trains on: its own ``crop``, else McQuic's 512."""
+    """Return the size of training crops for a model: its ``crop``, else McQuic's 512."""
     return int(getattr(make, "crop", transforms.CROP))
 
 
 def join_alone(make: Any) -> bool:
-    """Make a process group of one for McQuic's own models, which count their codes across processes in ``forward``.
+    """Make a process group of one process for McQuic's own models, whose ``forward`` counts codes over processes.
 
-    Return whether there was none before.
+    Return whether a group was made.
     """
     kinds = make.__mro__ if isinstance(make, type) else ()
     if dist.is_initialized() or not any(kind.__module__.partition(".")[0] == "mcquic" for kind in kinds):

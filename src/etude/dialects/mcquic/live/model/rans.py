@@ -1,6 +1,6 @@
-"""A range coder for codes (``mcquic.rans``), in Python: for a McQuic whose compiled one was not built.
+"""A range coder (``mcquic.rans``) in Python, for a McQuic whose compiled one was not built.
 
-The format is that of the compiled coder (64-bit rANS, words of 32 bits), so that each reads what the other wrote.
+The format is that of the compiled coder (64-bit rANS, words of 32 bits), so that each can read the other's output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WORD = 32
 
 
 def pmfToQuantizedCDF(pmf: Sequence[float], precision: int) -> list[int]:
-    """Return cumulated frequencies that end at ``2 ** precision``; every symbol gets at least one."""
+    """Return cumulative frequencies that end at ``2 ** precision``. Every symbol gets at least one."""
     if any(p < 0 or not math.isfinite(p) for p in pmf):
         raise ValueError("Invalid `pmf`, non-finite or negative element found")
     whole = 1 << precision
@@ -35,7 +35,7 @@ def pmfToQuantizedCDF(pmf: Sequence[float], precision: int) -> list[int]:
 
 
 def _take_from_the_rarest(cdf: list[int], index: int) -> None:
-    """Give symbol ``index`` one of the frequency of the rarest symbol that has more than one."""
+    """Move one count to symbol ``index`` from the rarest symbol that has more than one."""
     widths = [(after - before, place) for place, (before, after) in enumerate(itertools.pairwise(cdf))]
     _, giver = min(pair for pair in widths if pair[0] > 1)
     if giver < index:
@@ -47,7 +47,7 @@ def _take_from_the_rarest(cdf: list[int], index: int) -> None:
 
 
 class RansEncoder:
-    """Symbols to bytes."""
+    """Encodes symbols to bytes."""
 
     def encodeWithIndexes(
         self,
@@ -72,7 +72,7 @@ class RansEncoder:
 
 
 class RansDecoder:
-    """Bytes to symbols."""
+    """Decodes bytes to symbols."""
 
     def decodeWithIndexes(
         self,
@@ -96,7 +96,7 @@ class RansDecoder:
 
 
 def _symbol(cdf: Sequence[int], seen: int) -> int:
-    """Return the symbol whose frequencies hold ``seen``."""
+    """Return the symbol whose range of cumulative frequencies contains ``seen``."""
     low, high = 0, len(cdf) - 1
     while high - low > 1:
         middle = (low + high) // 2
