@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etude.records import record
+from etude.records import field, field_names, is_dataclass, record, replace
 
 
 @record
@@ -20,7 +20,7 @@ class Point:
 
     x: int
     y: int = 0
-    tags: tuple[str, ...] = dataclasses.field(default_factory=tuple)
+    tags: tuple[str, ...] = field(default_factory=tuple)
 
 
 @record(kw_only=True)
@@ -28,7 +28,7 @@ class Sheet:
     """A sheet that counts itself."""
 
     size: int
-    names: dict[str, int] = dataclasses.field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.size < 0:
@@ -104,3 +104,48 @@ def test_it_stays_as_it_was_made():
 def test_post_init_checks_values():
     with pytest.raises(ValueError, match="size"):
         Sheet(size=-1)
+
+
+@record(frozen=False)
+class Sum:
+    """A record that changes."""
+
+    value: int = 0
+    parts: list[int] = field(default_factory=list)
+
+
+@record(eq=False)
+class Table:
+    """A record that equals only itself, and can be a key although its values cannot."""
+
+    rows: dict[str, int]
+
+
+def test_one_that_is_not_frozen_changes_and_is_no_key():
+    one = Sum(3)
+    one.value = 4
+    assert one == Sum(4) and one != Sum(4, [1])
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(one)
+
+
+def test_one_without_equality_equals_itself_alone():
+    one = Table({"a": 1})
+    assert one != Table({"a": 1}) and {one: 1}[one] == 1
+
+
+def test_it_is_replaced_and_looked_through_without_dataclasses():
+    assert replace(Point(1, tags=("a",)), y=7) == Point(1, 7, ("a",))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+        replace(Point(1), z=2)
+    assert field_names(Point(1)) == ("x", "y", "tags") and field_names(Point) == field_names(Twin(1)) == ()
+    assert [each.name for each in dataclasses.fields(Point)] == ["x", "y", "tags"]
+    assert [is_dataclass(value) for value in (Point, Point(1), Twin, Twin(1), 1)] == [True, True, True, True, False]
+
+
+def test_its_values_are_matched_by_position():
+    match Point(1, 2):
+        case Point(x, 2):
+            assert x == 1
+        case _:
+            raise AssertionError

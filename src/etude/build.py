@@ -9,7 +9,6 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -42,7 +41,7 @@ from etude.models.compile import can_compile, channels_last, compiled_loss, reco
 from etude.optim.factory import build_optimizer
 from etude.plan import HookPlan, Parallel, Plan, Spec, Training
 from etude.plan import Loader as LoaderPlan
-from etude.records import record
+from etude.records import field, record, replace
 from etude.registry import DATASETS, TABLES, Registry, import_file, trust, walk
 
 KINDS: dict[str, Registry] = {table.kind: table for table in TABLES.values()}

@@ -24,14 +24,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType
 
 from etude.records import record
 from etude.synonyms import meaning
 
-_LOST = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
-_IN_WORKER = re.compile(r"in DataLoader worker process (\d+)")
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_LOST = r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)"
+_IN_WORKER = r"in DataLoader worker process (\d+)"
+_FRAME = r'File "([^"]+)", line (\d+)'
 #: What numpy and Pillow say of code for older releases → the releases that take it.
 _OLD_RELEASES = {
     r"Python integer -?\d+ out of bounds for u?int\d+": "numpy<2",
@@ -42,9 +43,7 @@ _OLD_RELEASES = {
     r"bits must be between or equal to 1 and 8": "pillow<13",  # posterize(image, 0) of augmentations
 }
 #: What projects, and torch, say where a model has to be on a GPU and there is none.
-_NO_GPU = re.compile(
-    r'Unavailable device "cpu"|Only available for cuda|not compiled with CUDA|[Nn]o (CUDA GPUs|NVIDIA)'
-)
+_NO_GPU = r'Unavailable device "cpu"|Only available for cuda|not compiled with CUDA|[Nn]o (CUDA GPUs|NVIDIA)'
 #: Modules → the package that brings them, where it has another name.
 _DISTRIBUTIONS = {
     "attr": "attrs",
@@ -191,11 +190,11 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     One slip of the fingers (a letter dropped, doubled, swapped or wrong) beats likeness as a whole, so that even a
     name of two letters is found. A word of another system is answered with ours (``learning_rate``: ``lr``).
     """
+    meant = meaning(name, known)
+    if meant is not None or not known:
+        return meant
     from difflib import get_close_matches
 
-    meant = meaning(name, known)
-    if meant is not None:
-        return meant
     by_fold = {candidate.casefold(): candidate for candidate in known}
     folded = name.casefold()
     slips = [candidate for candidate in by_fold if is_slip(folded, candidate)]
@@ -215,6 +214,14 @@ def is_slip(one: str, other: str) -> bool:
     return a[1:] == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])
 
 
+def frames_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames that an exception came through, outermost first, and the line in each."""
+    step = error.__traceback__
+    while step is not None:
+        yield step.tb_frame, step.tb_lineno
+        step = step.tb_next
+
+
 def printable(text: str) -> str:
     """Return ``text`` on one line without control characters, so that a name or message cannot forge log lines."""
     if text.isprintable():
@@ -224,7 +231,7 @@ def printable(text: str) -> str:
 
 def lost_worker(error: BaseException) -> DataError | None:
     """Return a data error if a worker process of torch's loader died, wherever its exception surfaces."""
-    if not isinstance(error, RuntimeError) or not _LOST.search(str(error)):
+    if not isinstance(error, RuntimeError) or not re.search(_LOST, str(error)):
         return None
     return DataError(f"{printable(str(error)).strip()} Out of memory, or of /dev/shm? Fewer workers need less of both")
 
@@ -234,8 +241,8 @@ def raised_in_worker(error: BaseException) -> UserCodeError | None:
 
     torch raises it again with the traceback as its text, so that no frame of the data set is left.
     """
-    worker = _IN_WORKER.search(str(error))
-    frames = _FRAME.findall(str(error)) if worker else []
+    worker = re.search(_IN_WORKER, str(error))
+    frames = re.findall(_FRAME, str(error)) if worker else []
     theirs = [frame for frame in frames if not is_library(frame[0])] or frames[-1:]
     if worker is None or not theirs or theirs[-1][0].startswith(_OURS):
         return None
@@ -246,14 +253,14 @@ def raised_in_worker(error: BaseException) -> UserCodeError | None:
 
 def said_in_worker(error: BaseException) -> str:
     """Return what was raised in a process of torch's loader, without the traceback that is its text; or empty."""
-    worker = _IN_WORKER.search(str(error))
+    worker = re.search(_IN_WORKER, str(error))
     last = str(error).strip().splitlines()[-1].removeprefix(f"{type(error).__name__}: ") if worker else ""
     return f"{printable(last)} (in data worker {worker[1]})" if worker else ""
 
 
 def release_hint(message: str) -> str:
     """Return advice for packages that need GPUs, or another release of numpy, Pillow or torchvision; often empty."""
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1 and _NO_GPU.search(message):
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1 and re.search(_NO_GPU, message):
         return "; this code trains in several processes on GPUs alone: on CPUs train in one (no --nproc, no --launcher)"
     if "operator torchvision::" in message:  # its compiled part does not fit torch, which its import shows first
         return "; this torchvision was built for another torch: install the one of your torch, from the same index"

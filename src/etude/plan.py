@@ -8,11 +8,10 @@ in the config that asks for it, so that any later complaint can point there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Any
 
 from etude.errors import ConfigError
-from etude.records import record
+from etude.records import field, record
 from etude.units import Amount
 
 PRIORITIES = {

@@ -55,7 +55,7 @@ def test_checking_a_config_imports_no_other_dialect(name: str) -> None:
         "from etude.cli.configs.check import inspect; inspect(sys.argv[1])\n"
         "names = [m for m in sys.modules if m.startswith('etude.dialects.')]\n"
         f"other = [m for m in names if m.split('.')[2] in {sorted(heavy)!r} and m.count('.') > 2]\n"
-        "allowed = ('dialect', 'names', 'known_keys', 'overlay')\n"
+        "allowed = ('dialect', 'names', 'yacs', 'overlay')\n"
         "assert all(m.split('.')[3].startswith(allowed) for m in other), other"
     )
     assert modules_of_dialects(code, EXAMPLES[name]) <= light | SHARED | {"openmm", "config_errors"}

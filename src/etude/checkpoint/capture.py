@@ -6,14 +6,13 @@ Names, JSON and headers are made later, by the thread that writes, from the copi
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import field
 from typing import Any
 
 import torch
 
 from etude.checkpoint.encode import MAX_DEPTH, WHOLE, Part, encode
 from etude.checkpoint.formats.safetensors import CODES
-from etude.records import record
+from etude.records import field, record
 
 _FIXED = frozenset((type(None), bool, int, float, str))
 _MAPPINGS = frozenset((dict, OrderedDict))

@@ -9,11 +9,10 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
 from etude.errors import ResumeError, printable
-from etude.records import record
+from etude.records import field, record
 
 #: 2 is one whose tensors lie in pieces in the files of several ranks.
 FORMAT = 2

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -17,7 +16,7 @@ from etude.checkpoint.capture import Capture, capture
 from etude.checkpoint.encode import Part, encode
 from etude.checkpoint.formats import safetensors
 from etude.dist.shards import Piece
-from etude.records import record
+from etude.records import field, record, replace
 
 _ALIGN = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.#+-]+")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from etude.checkpoint.formats import folders
 from etude.checkpoint.storage.places import locate
 from etude.dist.shards import like
 from etude.errors import ConfigError, ResumeError, nearest, printable
-from etude.records import record
+from etude.records import field, record
 
 #: Where other systems keep the weights inside their files.
 WEIGHT_KEYS = ("state_dict", "model", "model_state_dict", "module", "net", "weights", "trainer._model")

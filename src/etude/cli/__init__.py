@@ -18,6 +18,7 @@ from etude.errors import (
     EtudeError,
     HookError,
     UserCodeError,
+    frames_of,
     is_library,
     lost_worker,
     missing_hint,
@@ -312,9 +313,7 @@ def _report_unexpected(error: Exception) -> int:
 
 def _step_of(error: Exception) -> str:
     """Return the model and the step that another package refused; empty if Étude's own code raised."""
-    from traceback import walk_tb
-
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    frames = [frame for frame, _ in frames_of(error)]
     if not frames or frames[-1].f_code.co_filename.startswith(_PACKAGE):
         return ""
     return str(getattr(error, "etude_step", ""))

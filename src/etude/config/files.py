@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from typing import Any
 
 from etude.config.tree import Tree
 from etude.errors import ConfigError, nearest, suggest
@@ -32,6 +34,12 @@ def read_text(path: str, *, asked_by: str = "") -> str:
         raise ConfigError(f"{display(path)} is not UTF-8 text (byte {error.start})", at=asked_by) from None
     except OSError as error:
         raise ConfigError(f"{display(path)} cannot be read: {error.strerror}", at=asked_by) from None
+
+
+def table_beside(module: str, name: str) -> Any:
+    """Return what the JSON file ``name`` in the folder of a module says; ``module`` is its ``__file__``."""
+    with open(os.path.join(os.path.dirname(module), name), encoding="utf-8") as file:
+        return json.load(file)
 
 
 def display(path: str) -> str:

@@ -75,6 +75,12 @@ def _broken(file: str | None, entry: str) -> list[Finding]:
 
 def locate(entry: str, place: Place, folder: str) -> Import | None:
     """Find an import: a file (``nets.py``, ``parts/nets.py``) beside the config, a module there and on ``sys.path``."""
+    found = locate_beside(entry, place, folder)
+    return found if found is not None or entry.endswith(".py") else _installed(entry, place)
+
+
+def locate_beside(entry: str, place: Place, folder: str) -> Import | None:
+    """Find an import in ``folder`` or in the current one."""
     if entry.endswith(".py"):
         path = os.path.abspath(os.path.join(folder, os.path.expanduser(entry)))
         name = os.path.splitext(os.path.basename(path))[0]
@@ -84,7 +90,7 @@ def locate(entry: str, place: Place, folder: str) -> Import | None:
         for candidate in (f"{relative}.py", os.path.join(relative, "__init__.py")):
             if os.path.isfile(path := os.path.join(base, candidate)):
                 return Import(entry, entry, path, place)
-    return _installed(entry, place)
+    return None
 
 
 def _installed(entry: str, place: Place) -> Import | None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from etude.plan import NOWHERE, Place
+from etude.records import field, record
 
 #: The way to a value: keys of mappings and indices of lists.
 Path = tuple[str | int, ...]
 
 
-@dataclass
+@record(frozen=False)
 class Tree:
     """Plain values (dicts, lists, scalars; Python configs may hold any object) and the place of each.
 

@@ -19,11 +19,11 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from etude.errors import ConfigError, EtudeError, Finding, UserError
-from etude.records import record
+from etude.inspection.length import check_length
+from etude.records import field, record, replace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -217,8 +217,6 @@ class Hosted(Dialect, Protocol):
 
     def settle(self, plan: Plan, tree: Tree | None = None) -> tuple[Plan, list[Finding]]:
         """Return the plan as it is and, with a tree on the first rank, the warnings that lowering does not give."""
-        from etude.inspection.check.contradictions import check_length
-
         found: list[Finding] = []
         if tree is not None and os.environ.get("RANK", "0") == "0":
             found = [one for one in self.lowering().survey(tree)[1] if one.severity == "warning"]

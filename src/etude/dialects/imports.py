@@ -8,7 +8,6 @@ Files of the user below a folder of the same name (``mmtrack/core/my_optimizer.p
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -138,8 +137,11 @@ class UserPath(list[str]):
         return iter([*ownership.user_folders(self.name), *rest, *super().__iter__()])
 
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the modules that Étude serves: those it owns, and stand-ins for packages that are not there."""
+class Finder:
+    """Finds the modules that Étude serves: those it owns, and stand-ins for packages that are not there.
+
+    It finds and loads without the base classes for that: to import those takes as long as half of a check.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -152,7 +154,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             changed: importlib.machinery.ModuleSpec | None = overlay.find_changed(fullname) if overlay else None
             return changed
         if fullname in _tables_for(fullname).modules:
-            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)  # type: ignore[arg-type]
         on_disk = _from_disk(fullname)
         if on_disk is not None or ownership.is_users(fullname):
             return on_disk
@@ -160,7 +162,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if reason and (path is None or importlib.machinery.PathFinder.find_spec(fullname, path) is None):
             raise OutOfScope(_refusal(fullname, reason), name=fullname)
         if _twin(fullname):
-            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)  # type: ignore[arg-type]
         self._refuse_unknown(fullname, path)
         return None
 

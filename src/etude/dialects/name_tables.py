@@ -14,10 +14,10 @@ modules that come from the original on disk, over Étude's engine.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
+
+from etude.config.files import table_beside
 
 #: Served module → name → ``module:attribute``, or a module.
 Table = dict[str, dict[str, str]]
@@ -25,10 +25,10 @@ _OURS = "etude.dialects"
 
 
 class NameTables:
-    """The tables of one dialect, which :mod:`etude.dialects.imports` unites."""
+    """The tables beside one dialect's ``names.py``, which :mod:`etude.dialects.imports` unites."""
 
-    def __init__(self, file: Path) -> None:
-        read: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    def __init__(self, module: str) -> None:
+        read: dict[str, Any] = table_beside(module, "names.json")
         self.modules = _united(read["modules"])
         self.registered = _united(read.get("registered", {}))
         self.projects = {scope: _united(tables) for scope, tables in read.get("projects", {}).items()}
@@ -43,9 +43,8 @@ class NameTables:
 def _homes(modules: Table) -> Table:
     """Return, for each package, where its names are kept; of several places the first."""
     homes: Table = {}
-    for module, names in modules.items():
-        known = homes.setdefault(module.partition(".")[0], {})
-        known |= names | known
+    for module in reversed(modules):
+        homes.setdefault(module.partition(".")[0], {}).update(modules[module])
     return homes
 
 
@@ -53,18 +52,17 @@ def _united(read: Mapping[str, Mapping[str, str]]) -> Table:
     def names_of(module: str) -> dict[str, str]:
         found: dict[str, str] = {}
         for home, names in read[module].items():
-            for part in map(names_of, names.split()) if home == "+" else [dict(_entries(home, names))]:
+            for part in map(names_of, names.split()) if home == "+" else [_entries(home, names)]:
                 found |= part
         return found
 
     return {module: names_of(module) for module in read}
 
 
-def _entries(home: str, names: str) -> Iterator[tuple[str, str]]:
+def _entries(home: str, names: str) -> dict[str, str]:
     home = _OURS + home if home.startswith(".") else home
-    for entry in names.split():
-        name, _, attribute = entry.partition("=")
-        yield name, f"{home}:{attribute or name}" if home else attribute
+    pairs = [entry.partition("=") for entry in names.split()]
+    return {name: f"{home}:{attribute or name}" if home else attribute for name, _, attribute in pairs}
 
 
 def _refused(read: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:

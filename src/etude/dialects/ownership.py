@@ -34,9 +34,9 @@ MARKS: dict[str, tuple[str, ...]] = {
     "mcquic": ("__init__.py", "modules/compressor.py"),
 }
 _ANY_PACKAGE = ("__init__.py",)
-_VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
-_PROJECTS = re.compile(r"^\s*(?:from|import)\s+(mm(?:cls|det|track|selfsup|pretrain))\b", re.MULTILINE)
-_NEW_WORLD = re.compile(r"^\s*(?:from|import)\s[^#\n]*\b(?:mmengine|mmcv\.transforms)\b", re.MULTILINE)
+_VERSION = r"""(?m)^__version__\s*=\s*['"]([^'"]+)['"]"""
+_PROJECTS = r"(?m)^\s*(?:from|import)\s+(mm(?:cls|det|track|selfsup|pretrain))\b"
+_NEW_WORLD = r"(?m)^\s*(?:from|import)\s[^#\n]*\b(?:mmengine|mmcv\.transforms)\b"
 
 
 def original(package: str) -> str | None:
@@ -69,7 +69,7 @@ def version(package: str) -> str:
     folder = original(package)
     for name in ("version.py", "__init__.py") if folder else ():
         text = _text(os.path.join(folder or "", name))
-        found = _VERSION.search(text)
+        found = re.search(_VERSION, text)
         if found:
             return found[1]
     return ""
@@ -118,7 +118,7 @@ def wants_mmcv2() -> bool:
     if "mmengine" in sys.modules:
         return True
     text = _text(_importer())
-    return bool(_NEW_WORLD.search(text)) or any(map(is_of_mmengine, set(_PROJECTS.findall(text))))
+    return bool(re.search(_NEW_WORLD, text)) or any(map(is_of_mmengine, set(re.findall(_PROJECTS, text))))
 
 
 def is_of_mmengine(package: str) -> bool:

@@ -24,14 +24,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, suppress
-from dataclasses import asdict, field
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from etude.dist.world import World
 from etude.errors import printable
-from etude.records import record
+from etude.records import field, record
 
 FOLDER, LAUNCHER, ATTEMPT, PATIENCE = "ETUDE_REPORTS", "ETUDE_LAUNCHER", "ETUDE_ATTEMPT", "ETUDE_HANG_TIMEOUT"
 #: What a rank does that has not begun to train.

@@ -212,9 +212,10 @@ def make() -> dict[str, Any]:
 
 
 def make_for_dialect(folder: str) -> dict[str, Any]:
-    """Return the content of a dialect's ``index.json``: the public classes of its modules."""
+    """Return the content of a dialect's ``index.json``: the public classes of its modules, and what else those in
+    ``live``, which configs name, offer."""
     files = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names if name.endswith(".py")]
-    return _with_sources(_of_ours(target for file in files for target in _classes_in(file)))
+    return _with_sources(_of_ours(target for file in files for target in _public_in(file)))
 
 
 def _with_sources(signatures: dict[str, Any]) -> dict[str, Any]:
@@ -222,11 +223,17 @@ def _with_sources(signatures: dict[str, Any]) -> dict[str, Any]:
     return {"sources": {file: _stamp(file) for file in sorted(sources)}, "signatures": signatures}
 
 
-def _classes_in(file: str) -> list[str]:
+def _public_in(file: str) -> list[str]:
     relative = os.path.relpath(file, os.path.dirname(_HOME)).removesuffix(".py").removesuffix(f"{os.sep}__init__")
     source = scan.parse(relative.replace(os.sep, "."), file)
-    classes = [statement for statement in source.body if isinstance(statement, ast.ClassDef)] if source else []
-    return [f"{source.module}:{one.name}" for one in classes if source and not one.name.startswith("_")]
+    if source is None:
+        return []
+    in_live = "live" in source.module.split(".")
+    kinds = (ast.ClassDef, ast.FunctionDef) if in_live else ast.ClassDef
+    names = [statement.name for statement in source.body if isinstance(statement, kinds)]
+    listed = getattr(source.names.get("__all__"), "elts", ()) if in_live else ()
+    names += [str(item.value) for item in listed if isinstance(item, ast.Constant)]
+    return [f"{source.module}:{name}" for name in names if not name.startswith("_")]
 
 
 def _of_packages() -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from etude.errors import Finding, nearest, suggest
 from etude.plan import Plan, Spec
+from etude.records import replace
 from etude.registry import DATASETS
 
 #: Arguments of Étude's own datasets that are paths.

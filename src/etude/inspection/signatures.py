@@ -11,13 +11,12 @@ import ast
 import builtins
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from keyword import iskeyword
 
-from etude.config.imports import locate
+from etude.config.imports import locate, locate_beside
 from etude.plan import NOWHERE
-from etude.records import record
+from etude.records import field, record, replace
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST_HOPS = 12
@@ -83,7 +82,7 @@ class Registered:
 Known = Callable[[str], "Signature | None"]
 
 
-@dataclass
+@record(frozen=False)
 class Source:
     """One parsed file, with the meaning of its top-level names."""
 
@@ -194,7 +193,7 @@ def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from statements(handler.body)
 
 
-@dataclass
+@record(frozen=False)
 class _Scan:
     folders: tuple[str, ...]
     known: Known
@@ -353,11 +352,13 @@ def find_source(module: str, folders: Sequence[str] = ()) -> Source | None:
 @lru_cache(maxsize=1024)
 def _find_file(module: str, folders: tuple[str, ...]) -> str:
     """Return the file that holds the source of a module; empty if there is none."""
-    for folder in folders:
-        found = locate(module, NOWHERE, folder) if module else None
-        if found is not None:
-            return found.file if found.file and found.file.endswith(".py") else ""
-    return ""
+    if not module:
+        return ""
+    first, *others = folders
+    found = locate(module, NOWHERE, first)
+    if found is None:
+        found = next(filter(None, (locate_beside(module, NOWHERE, folder) for folder in others)), None)
+    return found.file if found is not None and found.file and found.file.endswith(".py") else ""
 
 
 def class_of(target: str, *, folders: Sequence[str] = ()) -> tuple[Source, ast.ClassDef] | None:
@@ -571,18 +572,30 @@ def _table(expression: ast.expr, source: Source) -> str:
 def _own_imports(source: Source, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield the modules that a file imports from its own package or folder, because these may register things, too."""
     beside = os.path.dirname(source.file)
-    top = source.module.partition(".")[0]
+    where = (beside, *folders, os.getcwd())
+
+    def is_elsewhere(package: str) -> bool:
+        file = _find_file(package, where)
+        return file != "" and not os.path.dirname(file).startswith(beside)
+
+    own = source.module.partition(".")[0]
+    for name in _imported_names(source):
+        top = name.partition(".")[0]
+        if top != own and is_elsewhere(top):
+            continue  # not parsed: torch alone would take longer than the whole check
+        file = _find_file(name, where)
+        if file and (top == own or os.path.dirname(file).startswith(beside)):
+            yield name, file
+
+
+def _imported_names(source: Source) -> Iterator[str]:
+    """Yield the modules that a file imports, and what may be one."""
     for statement in statements(source.body):
-        names: list[str] = []
         if isinstance(statement, ast.Import):
-            names = [alias.name for alias in statement.names]
+            yield from (alias.name for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom):
             origin = source.absolute(statement)
-            names = [origin, *(f"{origin}.{alias.name}" for alias in statement.names)]
-        for name in names:
-            file = _find_file(name, (beside, *folders, os.getcwd()))
-            if file and (name.partition(".")[0] == top or os.path.dirname(file).startswith(beside)):
-                yield name, file  # others are not parsed: torch alone would take longer than the whole check
+            yield from (origin, *(f"{origin}.{alias.name}" for alias in statement.names))
 
 
 def _is_overload(statement: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -610,7 +623,7 @@ def _tail(expression: ast.expr) -> str:
 
 def _doc_of(node: ast.AST) -> str:
     assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    return first_line(ast.get_docstring(node) or "")
+    return first_line(ast.get_docstring(node, clean=False) or "")
 
 
 def first_line(text: str) -> str:

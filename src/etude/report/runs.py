@@ -8,14 +8,13 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from etude.errors import UserError, printable
 from etude.metrics.direction import improves, is_scored, lower_is_better
-from etude.records import record
+from etude.records import field, record
 from etude.report.lines import number
 from etude.report.records import CLOCK, Records, record_files
 from etude.report.status import FINISHED, RUNNING, read_json, state_of

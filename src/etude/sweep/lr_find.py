@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from etude.build import build
 from etude.core.hook import Hook
@@ -12,7 +11,7 @@ from etude.core.loop import fit
 from etude.core.run import Run
 from etude.errors import ConfigError, Diverged
 from etude.plan import Plan
-from etude.records import record
+from etude.records import record, replace
 
 #: Weight of the past in the smoothed loss.
 _SMOOTHING = 0.9

@@ -18,7 +18,6 @@ import re
 import time
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import field
 from functools import cached_property, partial
 from typing import Any
 
@@ -26,7 +25,7 @@ from etude.checkpoint.formats import foreign, sharded
 from etude.checkpoint.formats.last_checkpoint import steps_in
 from etude.checkpoint.storage.places import Disk, LocalDisk, locate
 from etude.errors import NoCheckpoint, ResumeError, printable
-from etude.records import record
+from etude.records import field, record
 
 SUFFIXES = (".pth", ".pt", ".ckpt", ".bin", ".safetensors")
 #: Names that only lead to one of the others.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from etude.dialects.base import Flag, Hosted, driven
-from etude.dialects.libai.known_keys import YACS
+from etude.dialects.libai.yacs import is_yacs
 
 if TYPE_CHECKING:
     from etude.build import Options
@@ -42,7 +42,7 @@ class LiBai(Hosted):
         """
         if path.endswith((".yaml", ".yml")):
             saved = re.search(r"^dataloader:", text, re.MULTILINE) is not None and "_target_:" in text
-            return saved or YACS.search(text) is not None
+            return saved or is_yacs(text)
         return path.endswith(".py") and (_imports_lazy(path, text, 3) or _is_lazy_alone(text))
 
     def lowering(self) -> Lowering:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path as FilePath
 from typing import Any
 
+from etude.config.files import table_beside
 from etude.config.tree import Path
 
-#: Sections of detectron2's yacs configs, which only their script can use.
-YACS = re.compile(r"^(?:MODEL|SOLVER|DATASETS|DATALOADER|_BASE_)[ \t]*:", re.MULTILINE)
 #: ``default`` is the value of the common configs, LiBai's before detectron2's.
-SCHEMA: dict[str, Any] = json.loads(FilePath(__file__).with_name("keys.json").read_text(encoding="utf-8"))
+SCHEMA: dict[str, Any] = table_beside(__file__, "keys.json")
 
 
 def value(way: Path) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.checks.arguments import arguments
 from etude.dialects.libai.checks.calls import unknown_arguments
@@ -19,13 +18,14 @@ from etude.dialects.libai.checks.structure import is_detectron2, structure
 from etude.dialects.libai.checks.trial import unmakeable
 from etude.dialects.libai.checks.typos import beside, slips
 from etude.dialects.libai.checks.values import missing_weights, wrong_values
-from etude.dialects.libai.known_keys import KEYS, NAMESPACES, YACS
+from etude.dialects.libai.known_keys import KEYS, NAMESPACES
 from etude.dialects.libai.lazy.extra import container, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.reading.errors import as_config_error
 from etude.dialects.libai.lazy.reading.sketches import asleep, by_name
 from etude.dialects.libai.lazy.targets import locate, target_name
 from etude.dialects.libai.places import key_of, project_folders, survey_files, way_of
+from etude.dialects.libai.yacs import refuse_yacs
 from etude.errors import ConfigError, EtudeError, Finding, is_slip, nearest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.synonyms import meaning
@@ -40,7 +40,7 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
     if path.endswith(".py") and options.get("no_python_config"):
         raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=path)
     if path.endswith((".yaml", ".yml")):
-        _refuse_yacs(path)
+        refuse_yacs(path)
     from etude.dialects import imports
 
     imports.install()
@@ -107,17 +107,6 @@ def _member(text: str) -> Any:
         with contextlib.suppress(ImportError, AttributeError):
             found = locate(text)
     return found if isinstance(found, Enum) else text
-
-
-def _refuse_yacs(path: str) -> None:
-    """A config of detectron2's ``CfgNode`` only changes defaults: what is trained is in a script."""
-    with open(path, encoding="utf-8") as file:
-        found = YACS.search(file.read())
-    if found is None:
-        return
-    text = f"{found[0].rstrip(' :')} is a section of detectron2's configs, which a script reads"
-    hint = f"run your script: etude exec tools/train_net.py --config-file {display(path)}"
-    raise ConfigError(text, at=f"{display(path)}:{found.string.count(chr(10), 0, found.start()) + 1}", hint=hint)
 
 
 # -- lowering ----------------------------------------------------------------------------------------------------------

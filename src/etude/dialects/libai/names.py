@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from etude.dialects.name_tables import NameTables, Table
 
 #: The releases that Étude follows, for code that asks for ``__version__``.
 LIBAI = "0.3.0"
 DETECTRON2 = "0.6"
 
-_TABLES = NameTables(Path(__file__).with_name("names.json"))
+_TABLES = NameTables(__file__)
 MODULES: Table = _TABLES.modules
 OUT_OF_SCOPE: dict[str, str] = _TABLES.out_of_scope
 #: Package or module → the one that has what the table lacks; both use the same names.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from etude.config.tree import Path
 from etude.dialects import ownership
 from etude.plan import NOWHERE, Place
+from etude.records import field, record
 
 #: The folder of the configs that come with Étude.
 CONFIGS = os.path.join(os.path.dirname(__file__), "configs")
@@ -135,7 +135,7 @@ class _File:
         return self.path if inside.startswith("..") else inside
 
 
-@dataclass
+@record(frozen=False)
 class Origins:
     """Records which config this process has read and how it was changed, so that a later error can name the line.
 

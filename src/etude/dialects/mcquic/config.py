@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
+
+from etude.config.files import table_beside
 
 _TRUE = {"t", "T", "true", "True", "TRUE", "on", "On", "ON", "y", "Y", "yes", "Yes", "YES", "1", 1}
 _FALSE = {"f", "F", "false", "False", "FALSE", "off", "Off", "OFF", "n", "N", "no", "No", "NO", "0", 0}
@@ -156,7 +156,7 @@ class Config:
 
 
 #: The JSON schema of a config.
-SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
+SCHEMA: dict[str, Any] = table_beside(__file__, "schema.json")
 REQUIRED = "Missing data for required field."
 _READ: dict[str, Callable[[Any], Any]] = {
     "integer": _integer, "string": _string, "boolean": _boolean, "object": _mapping,

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from etude.dialects.rehearsal import Record
     from etude.plan import Plan
 
-_KEYS = re.compile(r"^\s+[\"']?(schdr|valFreq|trainSet|valSet|externalLib|wantsMore|batchSize)[\"']?\s*:", re.MULTILINE)
+_KEYS = r"(?m)^\s+[\"']?(schdr|valFreq|trainSet|valSet|externalLib|wantsMore|batchSize)[\"']?\s*:"
 #: No other system says ``key`` and ``params`` of its model.
-_MODEL = re.compile(
-    r"^[\"']?model[\"']?\s*:\s*(\{\s*[\"']?(key|params)\b|\n\s+[\"']?(key|params)[\"']?\s*:)", re.MULTILINE
-)
+_MODEL = r"(?m)^[\"']?model[\"']?\s*:\s*(\{\s*[\"']?(key|params)\b|\n\s+[\"']?(key|params)[\"']?\s*:)"
 
 
 class McQuic(Hosted):
@@ -32,7 +30,7 @@ class McQuic(Hosted):
     def recognise(self, path: str, text: str) -> bool:
         if not path.endswith((".yaml", ".yml", ".json")):
             return False
-        return len(set(_KEYS.findall(text))) >= 2 or _MODEL.search(text) is not None
+        return len(set(re.findall(_KEYS, text))) >= 2 or re.search(_MODEL, text) is not None
 
     def lowering(self) -> Lowering:
         from etude.dialects.mcquic import lower

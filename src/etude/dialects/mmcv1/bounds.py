@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from etude.dialects.openmm.checks.bounds import (
@@ -12,6 +11,7 @@ from etude.dialects.openmm.checks.bounds import (
     Bound,
     Bounds,
     bounds_of,
+    fits,
     is_number,
     is_whole,
     unquoted,
@@ -87,7 +87,7 @@ def refused(name: str, given: Given) -> Iterator[Refusal]:
             shown = "a tuple" if key == "step" and isinstance(value, tuple) else repr(value)
             yield Refusal(key, f"must be {bound.want}, not {shown}", _hint(key, value))
     for pattern, rule in _TOGETHER.items():
-        if fnmatchcase(name, pattern):
+        if fits(name, pattern):
             yield from rule(given)
 
 

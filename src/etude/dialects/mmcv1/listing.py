@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.projects import installed
@@ -12,7 +11,7 @@ from etude.dialects.openmm.checks.schemas import KeyTable, line_about
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 
-KEYS = KeyTable(Path(__file__).with_name("keys.json"))
+KEYS = KeyTable(__file__)
 LR, MOMENTUM = "LrUpdaterHook", "MomentumUpdaterHook"
 #: Hooks that no config can name: base classes, and those that have their own key.
 _UNNAMED = ("Hook", LR, MOMENTUM, "LoggerHook", "EvalHook", "DistEvalHook")

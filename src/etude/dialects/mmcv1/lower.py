@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +24,7 @@ from etude.dialects.openmm.reading.text_style import Style, read_chain
 from etude.dialects.openmm.reading.tree import refuse_python, tree_of
 from etude.errors import Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
+from etude.records import replace
 from etude.units import Amount
 
 #: Keys that the train scripts of this world read.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from etude.dialects.name_tables import NameTables, Table
 
-_TABLES = NameTables(Path(__file__).with_name("names.json"))
+_TABLES = NameTables(__file__)
 MODULES: Table = _TABLES.modules
 OUT_OF_SCOPE: dict[str, str] = _TABLES.out_of_scope
 FROM_DISK: dict[str, list[str]] = _TABLES.from_disk

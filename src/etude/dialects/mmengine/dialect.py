@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from etude.dialects.base import Flag, Hosted, driven
-from etude.dialects.mmengine.names import OWN_KEYS, package_of
 from etude.dialects.openmm import flags
+from etude.dialects.openmm.project_names import package_of
 from etude.dialects.openmm.reading.keys import keys_in, texts_of
 
 if TYPE_CHECKING:
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from etude.dialects.rehearsal import Record
     from etude.plan import Plan
 
+#: Keys that no other dialect has.
+_OWN_KEYS = {
+    "optim_wrapper", "train_dataloader", "val_evaluator", "default_hooks", "default_scope", "param_scheduler",
+    "env_cfg", "randomness", "log_processor", "visualizer", "test_evaluator", "data_preprocessor",
+}  # fmt: skip
 #: A ``_base_`` inside an installed package.
 _BASE_IN_PACKAGE = re.compile(r"""^_base_\s*=[^\n]*(\n[^\n=]*)*?["']\w+::""", re.MULTILINE)
 _IMPORTS = re.compile(r"^\s*(from|import)\s+mmengine\b|^with read_base\(\):", re.MULTILINE)
@@ -45,7 +50,7 @@ class MMEngine(Hosted):
             return False
         if path.endswith(".py") and (_IMPORTS.search(text) or _BASE_IN_PACKAGE.search(text) or package_of(path)):
             return True
-        return bool(keys_in(texts_of(path, text)) & OWN_KEYS)
+        return bool(keys_in(texts_of(path, text)) & _OWN_KEYS)
 
     def lowering(self) -> Lowering:
         from etude.dialects.mmengine import lower

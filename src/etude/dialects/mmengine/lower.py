@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path as FilePath
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
@@ -28,7 +27,7 @@ from etude.errors import Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount
 
-KEYS = KeyTable(FilePath(__file__).with_name("keys.json"))
+KEYS = KeyTable(__file__)
 #: Arguments of the runner, and the other keys that it reads from a config.
 KNOWN_KEYS = (
     *KEYS.names(), "cfg", "resume_from", "train_pipeline", "val_pipeline", "test_pipeline", "file_client_args",

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etude.dialects import ownership
-from etude.dialects.mmengine.names import package_of
 from etude.dialects.openmm.checks.project_sources import registered
+from etude.dialects.openmm.project_names import package_of
 
 #: Default arguments of dataloaders, by the config's ``default_scope``.
 _LOADER = {"pin_memory": True, "persistent_workers": True, "collate_fn": {"type": "default_collate"}}

@@ -43,13 +43,29 @@ _PACKAGES = [
     "mmtrack",
     "mmyolo",
 ]
-_IMPORTS_MMCV = re.compile(r"^(import|from) mmcv\b", re.MULTILINE)
+_SAME = (
+    "mmcls mmdet mmdet3d mmtrack mmpose mmedit mmocr mmgen mmfewshot mmrazor mmflow mmhuman3d mmrotate mmselfsup "
+    "mmyolo mmpretrain mmagic"
+)
+#: Import name → name for pip.
+MODULE2PACKAGE: dict[str, str] = {name: name for name in _SAME.split()} | {
+    "mmseg": "mmsegmentation", "mmaction": "mmaction2",
+}  # fmt: skip
+#: The path of a config inside an installed project.
+_IN_PACKAGE = r"[/\\](mmpretrain|mmselfsup)[/\\]\.mim[/\\]configs[/\\]"
+_IMPORTS_MMCV = r"(?m)^(import|from) mmcv\b"
 _OWNER = {name: package for package, names in _OWNERS.items() for name in names.split()}
 
 
 def owner_of(name: str) -> str:
     """Return the package that ``name`` comes with; empty for a name that no project is known for."""
     return _OWNER.get(name, "")
+
+
+def package_of(path: str) -> str:
+    """Return the package that ``path``, an installed config, belongs to; empty for other paths."""
+    found = re.search(_IN_PACKAGE, path)
+    return found[1] if found else ""
 
 
 def remedy(name: str, known: Iterable[str]) -> str:
@@ -77,7 +93,7 @@ def missing_mmcv(scope: str) -> str:
     if folder is None or ownership.generation("mmcv") >= 2:
         return ""
     with open(os.path.join(folder, "__init__.py"), encoding="utf-8") as file:
-        if _IMPORTS_MMCV.search(file.read()) is None:
+        if re.search(_IMPORTS_MMCV, file.read()) is None:
             return ""
     found = ownership.original("mmcv")
     lack = f"mmcv {ownership.version('mmcv')} at {found} is too old" if found else "none is on disk"

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from etude.events.record import TIMING_PREFIXES, Record
 from etude.events.trackers.outbox import Outbox
 from etude.events.trackers.service import Service, as_array, as_picture
 from etude.events.trackers.system import System
-from etude.records import record
+from etude.records import field, record
 
 IDS = "trackers.json"
 _ids_lock = threading.Lock()

@@ -6,7 +6,6 @@ plan with one another, and ``reality`` checks what only the data and the model s
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,6 +19,7 @@ from etude.inspection.check.packages import missing_trackers
 from etude.inspection.index import Index
 from etude.inspection.paths import missing_data, wrong_columns
 from etude.plan import Place, Plan, Spec
+from etude.records import field_names, replace
 
 __all__ = ["check", "settle"]
 
@@ -55,13 +55,9 @@ def _with_specs(value: Any, change: Callable[[Spec], Spec]) -> Any:
     """Return ``value`` with every outermost spec changed; specs inside specs are left to ``change``."""
     if isinstance(value, Spec):
         return change(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {
-            field.name: _with_specs(getattr(value, field.name), change)
-            for field in dataclasses.fields(value)
-            if field.name not in ("source", "at", "places")
-        }
-        return dataclasses.replace(value, **changed)
+    names = [name for name in field_names(value) if name not in ("source", "at", "places")]
+    if names:
+        return replace(value, **{name: _with_specs(getattr(value, name), change) for name in names})
     if isinstance(value, Mapping):
         return {key: _with_specs(item, change) for key, item in value.items()}
     return tuple(_with_specs(item, change) for item in value) if isinstance(value, tuple) else value

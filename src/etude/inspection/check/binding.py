@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from etude.config.conform import Misfit, conform
@@ -16,6 +15,7 @@ from etude.inspection.check.search import import_that_adds
 from etude.inspection.index import Index, table_of
 from etude.inspection.signatures import Parameter, Signature
 from etude.plan import Optimizer, Plan, Spec, Training
+from etude.records import replace
 from etude.registry import TABLES, Registry, is_factory
 
 #: How many leading parameters the engine gives by position, by kind.

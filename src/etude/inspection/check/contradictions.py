@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.inspection.check.results import is_recorded, result_names
+from etude.inspection.length import check_length, length_of
 from etude.plan import Phase, Plan, Schedule, Spec
 from etude.units import Amount, parse
 
@@ -27,19 +28,6 @@ def contradictions(plan: Plan) -> list[Finding]:
         *_shards(plan), *_retention(plan), *_numbers(plan), *_losses(plan),
         *_kinds_of_targets(plan),
     ]  # fmt: skip
-
-
-def check_length(plan: Plan) -> Iterator[Finding]:
-    """Report a run without an end."""
-    if plan.train.epochs is None and plan.train.steps is None and plan.train.max_seconds is None:
-        yield Finding(_first(plan), "nothing says how long to train", "give `epochs` or `steps`")
-
-
-def length_of(plan: Plan) -> Amount | None:
-    """Return how long the run is, as the config says it."""
-    if plan.train.steps is not None:
-        return Amount(plan.train.steps, "step")
-    return None if plan.train.epochs is None else Amount(plan.train.epochs, "epoch")
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------
@@ -248,7 +236,3 @@ def _owners(plan: Plan) -> Iterator[Finding]:
         if not optimizer.params:
             text = f"optimizer {name!r} has no `params`: with several optimizers each needs its own"
             yield Finding(str(optimizer.spec.at), text, 'write params: ["generator.*"]')
-
-
-def _first(plan: Plan) -> str:
-    return plan.files[0] if plan.files else ""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import names
-from etude.dialects.libai.lazy.configurable import is_configurable
 from etude.dialects.libai.lazy.targets import target_name
 from etude.errors import Finding, suggest
 from etude.inspection import signatures
 from etude.inspection.index import kept
-from etude.inspection.signatures import Parameter, Signature
+from etude.inspection.signatures import Signature
 
 #: Keys of a lazy call that are no arguments.
 MARKS = ("_target_", "_recursive_")
@@ -45,26 +43,11 @@ def signature_of(target: Any) -> Signature | None:
         module = "torch.optim" if module == "oneflow.optim" else module
         ours = names.MODULES.get(module, {}).get(attribute, f"{module}:{attribute}")
         return signatures.signature(ours, known=kept) if module else None
-    try:
-        given = inspect.signature(target).parameters.values() if callable(target) else None
-    except (TypeError, ValueError):
-        given = None
-    if given is None:
+    if not callable(target):
         return None
-    taken = [_parameter(each) for each in given if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
-    if is_configurable(target):  # ``cfg`` stands for all arguments
-        return Signature((Parameter("cfg", default="..."), *taken), open=True)
-    return Signature(tuple(taken), open=any(each.kind is each.VAR_KEYWORD for each in given))
+    from etude.dialects.libai.checks.callables import signature_of_callable  # imports inspect
 
-
-def _parameter(given: inspect.Parameter) -> Parameter:
-    declared = given.annotation
-    text = declared if isinstance(declared, str) else inspect.formatannotation(declared)
-    return Parameter(
-        given.name,
-        "" if declared is given.empty else text,
-        None if given.default is given.empty else repr(given.default),
-    )
+    return signature_of_callable(target)
 
 
 def closed(target: Any) -> tuple[str, ...] | None:

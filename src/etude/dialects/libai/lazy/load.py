@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
+import sys
 from collections.abc import Mapping
-from dataclasses import is_dataclass
 from functools import cache
 from glob import glob
 from typing import Any
 
 from etude.dialects.libai.known_keys import NAMESPACES
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
-from etude.dialects.libai.lazy.overrides import apply
 from etude.dialects.libai.lazy.reading import light
 from etude.dialects.libai.lazy.reading.errors import explain_reading_error, hinted, near
 from etude.dialects.libai.lazy.reading.relative import (
@@ -27,6 +25,7 @@ from etude.dialects.libai.lazy.reading.relative import (
 from etude.dialects.libai.lazy.reading.sketches import is_computed, sketched
 from etude.dialects.libai.lazy.targets import name_of
 from etude.dialects.libai.places import CONFIGS, ORIGINS, common_config
+from etude.records import is_dataclass
 
 Keys = str | tuple[str, ...] | list[str] | None
 _ABSENT = object()
@@ -75,7 +74,7 @@ class LazyConfig:
     @classmethod
     def load_rel(cls, filename: str, keys: Keys = None) -> Any:
         """Load a file relative to the caller's source file."""
-        caller = inspect.stack()[1].filename
+        caller = sys._getframe(1).f_code.co_filename
         if caller == "<string>":
             raise ValueError("load_rel is unable to find the caller's file name")
         return cls.load(os.path.join(os.path.dirname(caller), filename), keys)
@@ -96,6 +95,10 @@ class LazyConfig:
     @staticmethod
     def apply_overrides(cfg: Any, overrides: list[str]) -> Any:
         """Apply overrides like ``["train.seed=1", …]`` to ``cfg`` in order, and return ``cfg``."""
+        if not overrides:
+            return cfg
+        from etude.dialects.libai.lazy.overrides import apply
+
         return apply(cfg, overrides)
 
     @classmethod

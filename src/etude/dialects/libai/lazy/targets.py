@@ -5,9 +5,10 @@ from __future__ import annotations
 import builtins
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
+
+from etude.records import is_dataclass
 
 #: Packages that Étude provides if the original is not installed.
 SERVED = ("libai", "detectron2", "fvcore", "oneflow", "hydra", "iopath", "yacs")
@@ -121,6 +122,8 @@ def dump_dataclass(obj: Any) -> dict[str, Any]:
     """Return a dataclass instance as a nested ``_target_`` mapping that instantiates to an equal one."""
     if not is_dataclass(obj) or isinstance(obj, type):
         raise TypeError("dump_dataclass() requires an instance of a dataclass.")
+    from dataclasses import fields
+
     made: dict[str, Any] = {"_target_": name_of(type(obj))}
     for field in fields(obj):
         made[field.name] = _dump(getattr(obj, field.name))

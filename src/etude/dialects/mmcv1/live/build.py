@@ -36,7 +36,7 @@ from etude.dialects.mmcv1.projects import Project, project_of
 from etude.dialects.openmm.config.config_v1 import Config
 from etude.dialects.openmm.logging import FORMAT
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
-from etude.dialects.openmm.utils.misc import import_modules_from_strings
+from etude.dialects.openmm.utils.importing import import_modules_from_strings
 from etude.errors import (
     ConfigError,
     DataError,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.config.files import display
 from etude.config.tree import Path, dotted
 from etude.dialects.openmm.checks.lowering import Lowering
-from etude.dialects.openmm.config.external import MODULE2PACKAGE
+from etude.dialects.openmm.project_names import MODULE2PACKAGE
 from etude.errors import is_slip, nearest, suggest
 from etude.plan import Place
+from etude.records import replace
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
 _SCOPES = ("mmengine", *MODULE2PACKAGE)
@@ -200,9 +200,11 @@ def _one_of(low: Lowering, path: Path, words: Sequence[str]) -> None:
         low.error(low.place(*path), text, f"did you mean {near!r}?" if near else "")
 
 
-def _no_slip_of(low: Lowering, path: Path, words: Iterable[str]) -> None:
+def _no_slip_of(low: Lowering, path: Path, words: Sequence[str]) -> None:
     """Report a word that is probably a misspelt usual one."""
     value = low.tree.get(*path)
-    near = nearest(value, [known for known in words if is_slip(value, known)]) if isinstance(value, str) else None
-    if near and value not in words:
+    if not isinstance(value, str) or value in words:
+        return
+    near = nearest(value, [known for known in words if is_slip(value, known)])
+    if near:
         low.error(low.place(*path), f"{dotted(path)} is {value!r}", f"did you mean {near!r}?")

@@ -43,8 +43,13 @@ OF_OPTIMIZERS: Bounds = {
 def bounds_of(name: str, table: Bounds) -> Iterator[tuple[str, Bound]]:
     """Return parameter and bound of the class called ``name``, by every pattern of ``table`` that it fits."""
     for pattern, bounds in table.items():
-        if fnmatchcase(name, pattern):
+        if fits(name, pattern):
             yield from bounds.items()
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Return whether ``name`` is ``pattern``, or what a pattern with ``*`` stands for."""
+    return name == pattern or ("*" in pattern and fnmatchcase(name, pattern))
 
 
 def unquoted(value: Any) -> str:

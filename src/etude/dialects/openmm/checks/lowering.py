@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +11,7 @@ from etude.config.tree import Path, Tree, dotted
 from etude.dialects import imports
 from etude.dialects.openmm.project_names import owner_of, remedy
 from etude.dialects.openmm.reading.imported import imported_by
+from etude.dialects.openmm.reading.syntax import names_used
 from etude.dialects.openmm.registries.registry_base import registered_by_hand
 from etude.errors import ConfigError, Finding, is_slip, nearest, suggest
 from etude.inspection import signatures as scan
@@ -216,19 +215,6 @@ def name_of(value: Any) -> str:
     if isinstance(value, str):
         return value
     return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else str(value or "")
-
-
-def names_used(texts: Iterable[str]) -> set[str]:
-    """Variables that a config reads itself: in its own code, as ``_base_.x``, or as ``{{_base_.x}}``."""
-    used: set[str] = set()
-    for text in texts:
-        used.update(re.findall(r"_base_\.(\w+)", text))
-        try:
-            tree = ast.parse(re.sub(r"\{\{.*?\}\}", "0", text))
-        except SyntaxError:
-            continue
-        used.update(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
-    return used
 
 
 def _imports(tree: Tree) -> tuple[str, ...]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Collection, Mapping
-from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from etude.config.conform import Want, declared
+from etude.config.files import table_beside
 from etude.config.tree import Tree
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.typos import Words
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
-from etude.records import record
+from etude.records import field, record
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEXT, FLAG, DICT = {"type": "string"}, {"type": "boolean"}, {"type": "object"}
@@ -67,8 +65,9 @@ class KeyTable:
         {"each": "INT"}  {"list": "INT"}  {"any": ["INT", "TEXT"]}           a dict or a list of those; one of several
     """
 
-    def __init__(self, file: Path) -> None:
-        self.read: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    def __init__(self, module: str) -> None:
+        """Read the table beside the file of a module."""
+        self.read: dict[str, Any] = table_beside(module, "keys.json")
 
     def names(self) -> tuple[str, ...]:
         """Return the top-level keys."""

@@ -9,20 +9,20 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 from etude.config.files import display
 from etude.config.imports import find_imports
 from etude.config.tree import Path, dotted
-from etude.dialects.openmm.checks.lowering import Lowering, names_used
+from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.project_sources import scoped
 from etude.dialects.openmm.project_names import owner_of
+from etude.dialects.openmm.reading.syntax import names_used
 from etude.errors import Finding, is_slip, nearest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 from etude.plan import Place
+from etude.records import field, record, replace
 
 #: Keys that the dict of any component may have beside the arguments of its class.
 _ALWAYS = (
@@ -31,7 +31,7 @@ _ALWAYS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Words:
     """What a dialect knows: its top-level keys; names of components → ``module:attr``; and by the way to a dict (``*``
     stands for any key or index) the keys that belong there, and the component it is when it has no ``type``."""
@@ -64,7 +64,7 @@ class _Slips:
 
     def tell(self) -> None:
         lost = self._imports()
-        used = _used(tuple(self.low.tree.files.values()))
+        used = names_used(self.low.tree.files.values())
         self._keys((), self.low.tree.values, self.words.top, leave=used)
         for path, value in self.low.tree.walk():
             if isinstance(value, Mapping) and path[0] in self.words.top:
@@ -126,11 +126,6 @@ class _Slips:
             return
         self.low.findings[:] = [f for f in self.low.findings if f not in about or f.severity == "error"]
         self.low.findings.append(Finding(at, message, hint))
-
-
-@lru_cache(maxsize=8)
-def _used(texts: tuple[str, ...]) -> set[str]:
-    return names_used(texts)
 
 
 def _slip_of(word: str, words: Iterable[str]) -> str | None:

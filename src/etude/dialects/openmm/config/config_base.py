@@ -9,7 +9,6 @@ import sys
 import warnings
 from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from etude.dialects.openmm.config.dict_base import AttributeDict
@@ -22,7 +21,7 @@ from etude.dialects.openmm.errors import (
     ConfigTypeError,
 )
 from etude.dialects.openmm.reading.source import SUFFIXES
-from etude.dialects.openmm.utils.misc import import_modules_from_strings
+from etude.dialects.openmm.utils.importing import import_modules_from_strings
 
 _SLOTS = ("_cfg_dict", "_filename", "_text")
 
@@ -61,7 +60,7 @@ class ConfigBase:
                 raise ConfigKeyError(f"{key} is reserved for config file", at=str(filename or ""))
         if not isinstance(cfg_dict, self.dict_class):
             cfg_dict = self.dict_class(cfg_dict)
-        filename = str(filename) if isinstance(filename, Path) else filename
+        filename = os.fspath(filename) if isinstance(filename, os.PathLike) else filename
         self._set("_cfg_dict", cfg_dict)
         self._set("_filename", filename)
         self._set("_text", cfg_text if cfg_text else _text_of(filename))

@@ -7,17 +7,8 @@ import re
 import warnings
 from typing import Any
 
+from etude.dialects.openmm.project_names import MODULE2PACKAGE
 from etude.dialects.openmm.utils.path import check_file_exist
-
-_SAME = (
-    "mmcls mmdet mmdet3d mmtrack mmpose mmedit mmocr mmgen mmfewshot mmrazor mmflow mmhuman3d mmrotate mmselfsup "
-    "mmyolo mmpretrain mmagic"
-)
-#: Import name → name for pip.
-MODULE2PACKAGE: dict[str, str] = {name: name for name in _SAME.split()} | {
-    "mmseg": "mmsegmentation", "mmaction": "mmaction2",
-}  # fmt: skip
-
 
 PKG2PROJECT = MODULE2PACKAGE
 

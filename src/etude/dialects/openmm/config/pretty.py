@@ -7,8 +7,8 @@ at the end of the last argument; where sequences are *spread*, every element has
 from __future__ import annotations
 
 import ast
-import inspect
 import keyword
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +16,11 @@ from etude.records import record
 
 WIDTH = 79
 INDENT = 4
+#: What is written as its name: classes, functions and methods of either language.
+_NAMED = (
+    type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
+    types.ClassMethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+)  # fmt: skip
 
 
 @record
@@ -162,7 +167,7 @@ def _prefixed(prefix: str, node: Node) -> Node:
 
 
 def _atom(value: Any) -> str:
-    if inspect.isclass(value) or inspect.isroutine(value):
+    if isinstance(value, _NAMED):
         return repr(f"{value.__module__}.{getattr(value, '__qualname__', value.__name__)}")
     if isinstance(value, float) and value != value:
         return "float('nan')"

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etude.config.files import display
 from etude.dialects.openmm.reading.imported import broken_imports
 from etude.dialects.openmm.reading.keys import keys_in, texts_of
-from etude.errors import ConfigError, EtudeError, is_slip, nearest, printable
-from etude.records import record
+from etude.errors import ConfigError, EtudeError, frames_of, is_slip, nearest, printable
+from etude.records import record, replace
 
 if TYPE_CHECKING:
     from yaml import MarkedYAMLError
@@ -97,7 +95,7 @@ def _of_base(name: str, file: str, text: str) -> str:
 def _line_of(error: Exception) -> _Line | None:
     """Return the line of the config that raised; None where a module raised that the config only imported."""
     found = None
-    for frame, number in traceback.walk_tb(error.__traceback__):
+    for frame, number in frames_of(error):
         if frame.f_globals.get("__name__") == "__config__":
             names = tuple(name for name in frame.f_globals if not name.startswith("_"))
             found = _Line(frame.f_code.co_filename, number, names)

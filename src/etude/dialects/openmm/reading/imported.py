@@ -11,7 +11,7 @@ from etude.config.files import display
 from etude.config.imports import near_module
 from etude.dialects import imports, ownership
 from etude.dialects.openmm.reading.lazy_style import is_builtin
-from etude.dialects.openmm.reading.source import CONFIG_HOMES
+from etude.dialects.openmm.reading.syntax import CONFIG_HOMES, statements, tree_of
 from etude.errors import Finding, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.records import record
@@ -84,11 +84,12 @@ def _broken(entry: Imported, folders: tuple[str, ...]) -> Finding | None:
 
 def _imported(file: str, text: str) -> Iterator[Imported]:
     try:
-        body = ast.parse(text).body
+        tree = tree_of(text)
     except SyntaxError:
         return
     shown = display(file)
-    for node in [inner for statement in body if not isinstance(statement, ast.With) for inner in ast.walk(statement)]:
+    outside = [statement for statement in tree.body if not isinstance(statement, ast.With)]
+    for node in statements(ast.Module(outside, tree.type_ignores)):
         at = f"{shown}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
             yield from (Imported(alias.name, "", at) for alias in node.names if not is_builtin(alias.name))

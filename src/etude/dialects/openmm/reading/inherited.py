@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.openmm.checks.lowering import Lowering, names_used
+from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.config.merge import DELETE
+from etude.dialects.openmm.reading.syntax import names_used
 from etude.errors import Finding, is_slip
 from etude.plan import Place
+from etude.records import replace
 
 #: Keys that say what a dict becomes.
 KINDS = ("type", "policy")

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 
-BASE = "_base_"
+from etude.dialects.openmm.reading.syntax import assigns_base, filled_tree, statements
 
 
 def texts_of(path: str, text: str, depth: int = 6) -> list[str]:
@@ -31,21 +31,12 @@ def _bases(path: str, text: str) -> list[str]:
     if not path.endswith(".py"):
         found = re.findall(r"_base_[\"']?\s*:\s*(.+)", text)
         return re.findall(r"[\w./\\-]+\.(?:py|json|ya?ml)", found[0]) if found else []
-    try:
-        tree = ast.parse(re.sub(r"\{\{.*?\}\}", "0", text))
-    except SyntaxError:
-        return []
+    tree = filled_tree(text)
     bases: list[str] = []
-    for node in ast.walk(tree):
+    for node in statements(tree) if tree is not None else ():
         if isinstance(node, ast.Assign) and assigns_base(node):
             names = [item.value for item in ast.walk(node.value) if isinstance(item, ast.Constant)]
             bases += [name for name in names if isinstance(name, str)]
         elif isinstance(node, ast.ImportFrom) and node.level and node.module:
             bases.append(os.path.join(*[".."] * (node.level - 1), *node.module.split(".")) + ".py")
     return bases
-
-
-def assigns_base(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Assign) and any(
-        isinstance(target, ast.Name) and target.id == BASE for target in statement.targets
-    )

@@ -12,16 +12,15 @@ from typing import Any
 from etude.dialects.openmm.config.dict_v2 import ConfigDict
 from etude.dialects.openmm.errors import ConfigImportError, ConfigKeyError, ConfigRuntimeError
 from etude.dialects.openmm.reading import places
-from etude.dialects.openmm.reading.keys import assigns_base
 from etude.dialects.openmm.reading.lazy_objects import LazyObject, read_base
 from etude.dialects.openmm.reading.source import (
-    CONFIG_HOMES,
     Source,
     config_keys,
     near_files,
     parsed,
     read_text,
 )
+from etude.dialects.openmm.reading.syntax import CONFIG_HOMES, assigns_base, fresh_tree, statements
 from etude.errors import suggest
 
 
@@ -32,8 +31,8 @@ class ConfigParsingError(ConfigRuntimeError):
 def is_lazy(text: str, path: str) -> bool:
     """Pure-Python style has ``with read_base():``, a relative import, or an import from outside the standard library;
     an assignment to ``_base_`` before any of those makes it text style."""
-    for node in ast.walk(parsed(text, path)):
-        if isinstance(node, ast.stmt) and assigns_base(node):
+    for node in statements(parsed(text, path)):
+        if assigns_base(node):
             return False
         if isinstance(node, ast.With):
             if not _reads_base(node):
@@ -64,10 +63,9 @@ def read_lazy(filename: str | os.PathLike[str], seen: tuple[str, ...] = ()) -> S
     path, text = read_text(filename)
     if path in seen:
         raise ConfigRuntimeError(f"{path} inherits from itself: {' -> '.join([*seen, path])}", at=path)
-    tree = parsed(text, path)
-    _refuse_text_style(tree, path, seen)
+    _refuse_text_style(parsed(text, path), path, seen)
     transformer = _Transformer(path, (*seen, path))
-    tree = ast.fix_missing_locations(transformer.visit(tree))
+    tree = ast.fix_missing_locations(transformer.visit(fresh_tree(text)))
     scope: dict[str, Any] = {"__file__": path, "__name__": "__config__", "__builtins__": builtins, **transformer.given}
     exec(compile(tree, path, "exec"), scope)
     keys = {

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from etude.config.tree import Path
+from etude.dialects.openmm.reading.syntax import tree_of
 from etude.plan import Place
 
 Places = dict[Path, Place]
@@ -20,7 +21,7 @@ def places_in(text: str, file: str) -> Places:
     if not file.endswith(".py"):
         return _places_in_yaml(text, file)
     try:
-        body = ast.parse(text).body
+        body = tree_of(text).body
     except SyntaxError:
         return {}
     places: Places = {}
@@ -43,7 +44,7 @@ def _place(file: str, line: int, path: Path) -> Place:
 def grown_in(text: str, file: str) -> Places:
     """Lists that ``text`` adds items to (``custom_hooks.append(…)``, ``custom_hooks += […]``), and where."""
     try:
-        body = ast.parse(text).body
+        body = tree_of(text).body
     except SyntaxError:
         return {}
     found: Places = {}

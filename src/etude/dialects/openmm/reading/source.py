@@ -9,32 +9,24 @@ import re
 import types
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from etude.config.tree import Path
 from etude.dialects.openmm.errors import ConfigFileError, ConfigFileMissing, ConfigKeyError, ConfigTypeError
-from etude.dialects.openmm.reading.keys import BASE, assigns_base
 from etude.dialects.openmm.reading.places import Places, value_at
+from etude.dialects.openmm.reading.syntax import BASE, assigns_base, tree_of
 from etude.errors import nearest
 from etude.plan import Place
+from etude.records import field, record
 
 SUFFIXES = (".py", ".json", ".yaml", ".yml")
 DEPRECATION = "_deprecation_"
-#: Modules that a config may import its own tools from, and where these are.
-CONFIG_HOMES = {
-    "mmengine.config": "etude.dialects.openmm.config.config_v2",
-    "mmengine": "etude.dialects.openmm.config.config_v2",
-    "mmcv.utils.config": "etude.dialects.openmm.config.config_v1",
-    "mmcv.utils": "etude.dialects.openmm.config.config_v1",
-    "mmcv": "etude.dialects.openmm.config.config_v1",
-}
 
-_BASE_VARIABLE = re.compile(r"\{\{\s*_base_\.([\w.]+)\s*\}\}")
-_ENV_VARIABLE = re.compile(r"\{\{['\"]?\s*\$\s*(\w+)\s*:\s*(\S*?)\s*['\"]?\}\}")
+_BASE_VARIABLE = r"\{\{\s*_base_\.([\w.]+)\s*\}\}"
+_ENV_VARIABLE = r"\{\{['\"]?\s*\$\s*(\w+)\s*:\s*(\S*?)\s*['\"]?\}\}"
 
 
-@dataclass
+@record(frozen=False)
 class Source:
     """What a chain of files comes to: values, the joined text, used environment variables, places, and the files."""
 
@@ -103,6 +95,8 @@ def missing_weights(file: Any) -> tuple[str, str] | None:
 
 def with_predefined(text: str, path: str) -> str:
     """``{{ fileDirname }}`` and its kin, replaced in the text."""
+    if "{{" not in text:
+        return text
     stem, extension = os.path.splitext(os.path.basename(path))
     values = {
         "fileDirname": os.path.dirname(path), "fileBasename": os.path.basename(path),
@@ -129,7 +123,7 @@ def with_environment(text: str, path: str) -> tuple[str, dict[str, str]]:
             )  # fmt: skip
         return value
 
-    return _ENV_VARIABLE.sub(replace, text), used
+    return re.sub(_ENV_VARIABLE, replace, text) if "{{" in text else text, used
 
 
 def with_placeholders(text: str) -> tuple[str, dict[str, str]]:
@@ -141,7 +135,7 @@ def with_placeholders(text: str) -> tuple[str, dict[str, str]]:
         names[mark] = match[1]
         return f'"{mark}"'
 
-    return _BASE_VARIABLE.sub(replace, text), names
+    return re.sub(_BASE_VARIABLE, replace, text) if "{{" in text else text, names
 
 
 def filled(value: Any, names: Mapping[str, str], base: Any, path: str) -> Any:
@@ -176,7 +170,8 @@ def own_values(text: str, path: str, base: Any = None) -> dict[Any, Any]:
     namespace: dict[str, Any] = {"__file__": path, "__name__": "__config__"}
     tree = parsed(text, path)
     if base is not None:
-        tree.body = [statement for statement in tree.body if not assigns_base(statement)]
+        own = [statement for statement in tree.body if not assigns_base(statement)]
+        tree = ast.Module(own, tree.type_ignores)
         namespace[BASE] = base
     exec(compile(tree, path, "exec"), namespace)
     if base is not None:
@@ -199,20 +194,10 @@ def _data_values(text: str, path: str) -> dict[Any, Any]:
 def parsed(text: str, path: str) -> ast.Module:
     """Return the syntax tree; a mistake is reported for the file that the user wrote."""
     try:
-        return _redirected(ast.parse(text, filename=path))
+        return tree_of(text)
     except SyntaxError as error:
+        error.filename = path
         raise SyntaxError(f"There are syntax errors in config file {path}: {error}") from error
-
-
-def _redirected(tree: ast.Module) -> ast.Module:
-    """``from mmengine.config import read_base`` in a config means Étude's, whether the old names are served or not."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and not node.level and node.module is not None:
-            names = {alias.name for alias in node.names}
-            for home, ours in CONFIG_HOMES.items():
-                if node.module == home and (home.endswith("config") or names <= {"Config", "ConfigDict", "read_base"}):
-                    node.module = ours
-    return tree
 
 
 def config_keys(namespace: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from etude.dialects.openmm.errors import (
 )
 from etude.dialects.openmm.project_names import install
 from etude.dialects.openmm.reading import places
-from etude.dialects.openmm.reading.keys import BASE, assigns_base
 from etude.dialects.openmm.reading.source import (
     Source,
     filled,
@@ -34,6 +33,7 @@ from etude.dialects.openmm.reading.source import (
     with_placeholders,
     with_predefined,
 )
+from etude.dialects.openmm.reading.syntax import BASE, assigns_base
 from etude.records import record
 
 

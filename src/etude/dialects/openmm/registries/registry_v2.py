@@ -11,13 +11,12 @@ from types import ModuleType
 from typing import Any
 
 from etude.dialects.config_errors import making
-from etude.dialects.openmm.config.external import MODULE2PACKAGE
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.logging import log_warning, print_log
-from etude.dialects.openmm.project_names import missing_project
+from etude.dialects.openmm.project_names import MODULE2PACKAGE, missing_project
 from etude.dialects.openmm.registries.managers import DefaultScope, ManagerMixin
 from etude.dialects.openmm.registries.registry_base import RegistryTree
-from etude.dialects.openmm.utils.misc import get_object_from_string
+from etude.dialects.openmm.utils.importing import get_object_from_string
 from etude.errors import OutOfScope
 
 

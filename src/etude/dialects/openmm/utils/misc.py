@@ -1,4 +1,4 @@
-"""Checks and conversions of values, imports by name, and what marks functions as deprecated."""
+"""Checks and conversions of values, and what marks functions as deprecated."""
 
 from __future__ import annotations
 
@@ -6,22 +6,14 @@ import functools
 import importlib
 import inspect
 import itertools
-import os
 import shutil
 import textwrap
-import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from inspect import getfullargspec, ismodule
-from pathlib import Path
-from types import ModuleType
+from inspect import getfullargspec
 from typing import Any, TypeVar
 
-from etude.dialects.openmm.errors import ConfigImportError, ConfigTypeError
-
 F = TypeVar("F", bound=Callable[..., Any])
-#: The folder of this package.
-_OURS = str(Path(__file__).parents[3])
 
 
 def is_str(x: Any) -> bool:
@@ -83,44 +75,6 @@ def to_ntuple(n: int) -> Callable[[Any], Any]:
 
 to_1tuple, to_2tuple, to_3tuple, to_4tuple = to_ntuple(1), to_ntuple(2), to_ntuple(3), to_ntuple(4)
 _ntuple = to_ntuple
-
-
-def import_modules_from_strings(imports: Any, allow_failed_imports: bool = False) -> Any:
-    """Import one module (a string) or several (a list); a failed one raises, or warns when failures are allowed."""
-    if not imports:
-        return None
-    names = [imports] if isinstance(imports, str) else imports
-    if not isinstance(names, list):
-        raise ConfigTypeError(f"custom_imports must be a list but got type {type(imports)}")
-    modules = [_imported(name, imports, allow_failed_imports) for name in names]
-    return modules[0] if isinstance(imports, str) else modules
-
-
-def _imported(name: Any, imports: Any, allow_failed: bool) -> ModuleType | None:
-    if not isinstance(name, str):
-        raise ConfigTypeError(f"{name} is of type {type(name)} and cannot be imported.")
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        if allow_failed:
-            warnings.warn(f"{name} failed to import and is ignored.", UserWarning, stacklevel=3)
-            return None
-        raise ConfigImportError(f"Failed to import {name}: {_place(error)}{error}", hint=_hint(name, error)) from error
-
-
-def _place(error: ImportError) -> str:
-    """Return the line of a module that asks for what is not there; empty where that is the wanted module itself."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(("<frozen", _OURS))]
-    frames = [f for f in frames if os.path.basename(os.path.dirname(f.filename)) != "importlib"]
-    return f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
-
-
-def _hint(name: str, error: ImportError) -> str:
-    if not isinstance(error, ModuleNotFoundError) or not f"{name}.".startswith(f"{error.name}."):
-        return ""
-    if name.endswith(".py"):
-        return f"give the module's name, {name[:-3].replace('/', '.')!r}, not its file"
-    return "is it on the path (PYTHONPATH, or the folder of the script)?"
 
 
 def check_prerequisites(
@@ -239,22 +193,3 @@ def apply_to(data: Any, expr: Callable[[Any], bool], apply_func: Callable[[Any],
     if isinstance(data, tuple | list):
         return type(data)(apply_to(item, expr, apply_func) for item in data)
     return apply_func(data) if expr(data) else data
-
-
-def get_object_from_string(obj_name: str) -> Any:
-    """Return what ``package.module.attribute`` leads to, or None. A function wins over a module of the same name."""
-    parts = obj_name.split(".")
-    if len(parts) < 2 or not all(parts):
-        return None
-    module_name, rest = parts[0], parts[1:]
-    try:
-        found: Any = importlib.import_module(module_name)
-        while rest:
-            following = getattr(found, rest[0], None)
-            if following is not None and not ismodule(following):
-                return functools.reduce(getattr, rest, found)
-            module_name = f"{module_name}.{rest.pop(0)}"
-            found = importlib.import_module(module_name)
-    except (ImportError, AttributeError):
-        return None
-    return found

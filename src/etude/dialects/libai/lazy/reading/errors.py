@@ -10,17 +10,16 @@ import os
 import pkgutil
 import re
 import sys
-import traceback
 from collections.abc import Iterable
 from glob import glob
 from typing import Any
 
 from etude.config.files import display
 from etude.dialects.libai.names import MODULES
-from etude.errors import ConfigError, EtudeError, UserError, is_library, is_slip, missing_hint, nearest
+from etude.errors import ConfigError, EtudeError, UserError, frames_of, is_library, is_slip, missing_hint, nearest
 
 _ENVIRON = type(os.environ).__getitem__.__code__.co_filename
-_NO_NAME = re.compile(r"cannot import name '(\w+)'")
+_NO_NAME = r"cannot import name '(\w+)'"
 
 
 def as_config_error(error: Exception) -> EtudeError:
@@ -88,14 +87,14 @@ def says(error: Exception) -> str:
 
 def is_unset_variable(error: Exception) -> bool:
     """Return whether ``os.environ`` was asked for a variable that is not set."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return isinstance(error, KeyError) and bool(frames) and frames[-1].filename == _ENVIRON
+    files = [frame.f_code.co_filename for frame, _ in frames_of(error)]
+    return isinstance(error, KeyError) and bool(files) and files[-1] == _ENVIRON
 
 
 def _places(error: Exception, path: str) -> tuple[str, str]:
     """Return the place of the error and, if it is in another file, the line of ``path`` that led there."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
-    steps = [f"{display(frame.filename)}:{frame.lineno}" for frame in frames]
+    places = [(frame.f_code.co_filename, line) for frame, line in frames_of(error)]
+    steps = [f"{display(file)}:{line}" for file, line in places if is_users(file)]
     syntax, mark = _syntax(error), getattr(error, "problem_mark", None)
     if syntax is not None:
         steps.append(f"{display(syntax.filename or path)}:{syntax.lineno}")
@@ -125,7 +124,7 @@ def hint_of(error: Exception) -> str:
         return _module_hint(error.name) or missing_hint(error)
     if is_unset_variable(error):
         return f"set it: {error.args[0]}=… etude …"
-    if isinstance(error, ImportError) and (lacking := _NO_NAME.search(str(error))) and error.name in sys.modules:
+    if isinstance(error, ImportError) and (lacking := re.search(_NO_NAME, str(error))) and error.name in sys.modules:
         return near(lacking[1], dir(sys.modules[error.name]))
     if isinstance(error, AttributeError) and error.name and "id you mean" not in str(error):
         return near(error.name, (name for name in dir(error.obj) if not name.startswith("_")))

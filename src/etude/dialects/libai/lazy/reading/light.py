@@ -6,11 +6,12 @@ raises :class:`NotLight`, and the config is read again with OmegaConf, which the
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
+
+from etude.records import is_dataclass
 
 #: Set while configs are read with these classes.
 light: ContextVar[bool] = ContextVar("light", default=False)
@@ -119,7 +120,7 @@ def held(value: Any) -> Any:
         return Node(getattr(value, "_content", value))
     if isinstance(value, Items | list | tuple):
         return Items(getattr(value, "_content", value))
-    if dataclasses.is_dataclass(value) or isinstance(value, set | frozenset):
+    if is_dataclass(value) or isinstance(value, set | frozenset):
         raise NotLight(value)
     return value
 
