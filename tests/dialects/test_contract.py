@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ EXAMPLES = {
     "mmengine": "examples/mmengine/mae_adamw.py", "libai": "examples/libai/char_transformer.py",
     "mcquic": "examples/mcquic/photos.yaml",
 }  # fmt: skip
+PATH = os.pathsep.join(filter(None, sys.path))
 #: What the two dialects of OpenMMLab share, and the modules of the room itself.
 SHARED = {"base", "imports", "name_tables", "ownership"}
 
@@ -64,6 +66,34 @@ def test_checking_a_config_imports_no_other_dialect(name: str) -> None:
 def test_a_native_config_imports_nothing_of_the_others() -> None:
     code = "from etude.cli.configs.check import inspect; inspect(sys.argv[1])"
     assert modules_of_dialects(code, EXAMPLES["native"]) <= {"base", "native"}
+
+
+#: How many of Étude's modules a check imports at most. Each one costs time at every start.
+MODULES = {"native": 40, "mmcv1": 81, "mmengine": 80, "libai": 53, "mcquic": 36}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_checking_a_config_imports_few_modules(name: str) -> None:
+    code = (
+        "import sys\nfrom etude.cli import main\nmain(['check', sys.argv[1]])\n"
+        "own = sorted(m for m in sys.modules if m.partition('.')[0] == 'etude')\n"
+        f"assert len(own) <= {MODULES[name]}, own"
+    )
+    done = subprocess.run([sys.executable, "-c", code, EXAMPLES[name]], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="modules of newer Pythons import them themselves")
+@pytest.mark.parametrize("name", ["native", "mmcv1", "mmengine", "libai"])
+def test_checking_a_config_without_mistakes_imports_no_slow_modules_of_python(name: str) -> None:
+    code = (
+        "import sys\nfrom etude.cli import main\nmain(['check', sys.argv[1]])\n"
+        "slow = {'dataclasses', 'difflib', 'importlib.abc', 'inspect', 'pathlib', 'tempfile', 'traceback'}\n"
+        "assert not slow & set(sys.modules), slow & set(sys.modules)"
+    )
+    command = [sys.executable, "-S", "-c", code, EXAMPLES[name]]  # -S: what .pth files import is not ours
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": PATH})
+    assert done.returncode == 0, done.stderr
 
 
 WITHOUT = """\

@@ -10,6 +10,8 @@ from etude.records import field, record
 
 #: The way to a value: keys of mappings and indices of lists.
 Path = tuple[str | int, ...]
+#: What most values are; they hold no others.
+_LEAVES = (str, int, float, type(None))
 
 
 @record(frozen=False)
@@ -83,4 +85,5 @@ def _walk(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
         return
     for key, child in items:
         yield (*path, key), child
-        yield from _walk((*path, key), child)
+        if not isinstance(child, _LEAVES):
+            yield from _walk((*path, key), child)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from keyword import iskeyword
 
-from etude.config.imports import locate, locate_beside
+from etude.config.imports import Import, locate, locate_beside
 from etude.plan import NOWHERE
 from etude.records import field, record, replace
 
@@ -100,8 +100,15 @@ class Source:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All nodes of the file."""
-        return [node for statement in self.body for node in ast.walk(statement)]
+        """All nodes of the file but contexts; :func:`ast.walk` takes twice as long."""
+        found: list[ast.AST] = list(self.body)
+        for node in found:  # which grows meanwhile
+            for value in [getattr(node, name, None) for name in node._fields if name != "ctx"]:
+                if isinstance(value, ast.AST):
+                    found.append(value)
+                elif isinstance(value, list):
+                    found += [item for item in value if isinstance(item, ast.AST)]
+        return found
 
     def _enter(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -352,13 +359,15 @@ def find_source(module: str, folders: Sequence[str] = ()) -> Source | None:
 @lru_cache(maxsize=1024)
 def _find_file(module: str, folders: tuple[str, ...]) -> str:
     """Return the file that holds the source of a module; empty if there is none."""
-    if not module:
-        return ""
+    found = _located(module, folders) if module else None
+    return found.file if found is not None and found.file and found.file.endswith(".py") else ""
+
+
+def _located(module: str, folders: tuple[str, ...]) -> Import | None:
+    """Find a module in the first folder, on ``sys.path`` or in the other folders."""
     first, *others = folders
     found = locate(module, NOWHERE, first)
-    if found is None:
-        found = next(filter(None, (locate_beside(module, NOWHERE, folder) for folder in others)), None)
-    return found.file if found is not None and found.file and found.file.endswith(".py") else ""
+    return found or next(filter(None, (locate_beside(module, NOWHERE, folder) for folder in others)), None)
 
 
 def class_of(target: str, *, folders: Sequence[str] = ()) -> tuple[Source, ast.ClassDef] | None:
@@ -405,7 +414,7 @@ def forget() -> None:
 
 def has_module(module: str, folders: Sequence[str] = ()) -> bool:
     """Return whether a module can be found, with or without a source that can be read."""
-    return any(locate(module, NOWHERE, folder) is not None for folder in (*folders, os.getcwd()))
+    return _located(module, (*folders, os.getcwd())) is not None
 
 
 def _parameters(arguments: ast.arguments, *, skip: int) -> tuple[list[Parameter], bool]:

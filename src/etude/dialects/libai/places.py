@@ -6,6 +6,7 @@ import ast
 import os
 from collections.abc import Iterable, Iterator
 
+from etude.config.files import display
 from etude.config.tree import Path
 from etude.dialects import ownership
 from etude.plan import NOWHERE, Place
@@ -49,6 +50,7 @@ class _File:
 
     def __init__(self, path: str, files: dict[str, str], depth: int) -> None:
         self.path, self.files, self.depth = path, files, depth
+        self.shown = display(path)
         self.places: dict[Path, Place] = {}
         try:
             with open(path, encoding="utf-8") as file:
@@ -126,13 +128,9 @@ class _File:
         if packaged is not None and self.depth:
             path, keys = packaged
             self._adopt(_File(path, self.files, self.depth - 1).places, keys, way)
-        self.places[way] = Place(self._shown(), line, ".".join(map(str, way)))
+        self.places[way] = Place(self.shown, line, ".".join(map(str, way)))
         for key, child in _children(value):
             self._note((*way, key), child, child.lineno)
-
-    def _shown(self) -> str:
-        inside = os.path.relpath(self.path)
-        return self.path if inside.startswith("..") else inside
 
 
 @record(frozen=False)

@@ -298,8 +298,9 @@ class Components:
         given = _GIVEN.get(tables[0], ()) if tables else ()
         unknown = [str(key) for key in value if key not in [p.key for p in signature.parameters]]
         for parameter in signature.parameters:
-            misspelt = nearest(parameter.key, unknown) is not None
-            if parameter.required and parameter.key not in (*value, *given) and not misspelt:
+            if not parameter.required or parameter.key in (*value, *given):
+                continue
+            if nearest(parameter.key, unknown) is None:
                 tell = self.low.error if tables is not None or step else self.low.warning
                 tell(self.low.place(*path), f"{_bare(name)} needs the parameter {parameter.key!r}")
 

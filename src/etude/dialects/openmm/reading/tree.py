@@ -32,10 +32,12 @@ def tree_of(source: Source, path: str, overrides: Sequence[str], options: Mappin
         places.setdefault(_path(key)[:1], place)
         source.history.setdefault(_path(key), []).append((place, value))
     files = {main: source.files.get(main, ""), **source.files}
+    here = os.getcwd() + os.sep
     history = {
-        where: [(_short(place), named(value)) for place, value in notes] for where, notes in source.history.items()
+        where: [(_short(place, here), named(value)) for place, value in notes]
+        for where, notes in source.history.items()
     }
-    return Tree(values, {where: _short(place) for where, place in places.items()}, history, files)
+    return Tree(values, {where: _short(place, here) for where, place in places.items()}, history, files)
 
 
 def refuse_python(path: str, options: Mapping[str, Any]) -> None:
@@ -55,6 +57,6 @@ def _path(key: str) -> Path:
     return tuple(int(part) if part.isdigit() else part for part in key.split("."))
 
 
-def _short(place: Place) -> Place:
-    """Return a file below the current folder by its short name, as people write it."""
-    return Place(place.file.removeprefix(os.getcwd() + os.sep), place.line, place.key)
+def _short(place: Place, here: str) -> Place:
+    """Return a place in a file below the current folder with the file's short name, as people write it."""
+    return Place(place.file.removeprefix(here), place.line, place.key) if place.file.startswith(here) else place
