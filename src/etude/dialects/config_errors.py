@@ -8,15 +8,23 @@ exception is about the config: it is reported with the place of what was being m
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from etude.config.files import display
-from etude.errors import ConfigError, EtudeError, ResumeError, is_library, printable, release_hint, said_in_worker
+from etude.errors import (
+    ConfigError,
+    EtudeError,
+    ResumeError,
+    frames_of,
+    is_library,
+    printable,
+    release_hint,
+    said_in_worker,
+)
 from etude.plan import Place, Plan
+from etude.records import replace
 
 if TYPE_CHECKING:
     from etude.core.hook import Site
@@ -28,25 +36,40 @@ REFUSALS = (TypeError, ValueError, AssertionError, KeyError, AttributeError, Run
 def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     """Return the error to report instead, or None where the exception is not about a config."""
     known: EtudeError | None = getattr(error, "etude_reported", None)
-    if known is not None:
+    if known is not None or plan is None:
         return known
-    if plan is None:
-        return None
     if isinstance(error, ConfigError) and not any(finding.at for finding in error.findings):
-        at = _place_of(error, plan)
-        return ConfigError([replace(finding, at=at) for finding in error.findings]) if at else None
-    if isinstance(error, EtudeError) or not isinstance(error, REFUSALS):
+        return _with_place(error, plan)
+    if isinstance(error, EtudeError) or not _is_refusal(error):
         return None
-    if any(not is_library(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
-        return None
-    said = error.args[0] if isinstance(error, KeyError) and error.args else error
-    message = said_in_worker(error) or printable(str(said)) or type(error).__name__
+    message = _message_of(error)
     if isinstance(error, FileNotFoundError) and re.search(r"\.(pth|pt|ckpt|bin|safetensors)\b|checkpoint", message):
         return ResumeError(message)
-    hint = release_hint(message)  # where there is one, the packages are wrong, not what was being made
-    made = next((_kind(given) for given in _being_made(error)), None) if not hint else None
-    text = f"{made} cannot be made: {message}" if made else f"{type(error).__name__}: {message}{hint}"
-    return ConfigError(text, at=_place_of(error, plan) or (display(plan.files[0]) if plan.files else ""))
+    at = _place_of(error, plan) or (display(plan.files[0]) if plan.files else "")
+    return ConfigError(_refused(error, message), at=at)
+
+
+def _with_place(error: ConfigError, plan: Plan) -> ConfigError | None:
+    at = _place_of(error, plan)
+    return ConfigError([replace(finding, at=at) for finding in error.findings]) if at else None
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether a part of another system refused a value, with no user-defined code involved."""
+    files = [frame.f_code.co_filename for frame, _ in frames_of(error)]
+    return isinstance(error, REFUSALS) and all(map(is_library, files))
+
+
+def _message_of(error: BaseException) -> str:
+    said = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return said_in_worker(error) or printable(str(said)) or type(error).__name__
+
+
+def _refused(error: BaseException, message: str) -> str:
+    """Say what could not be made. Where packages are of the wrong release, that is not at fault."""
+    hint = release_hint(message)
+    made = [] if hint else _being_made(error)
+    return f"{_kind(made[0])} cannot be made: {message}" if made else f"{type(error).__name__}: {message}{hint}"
 
 
 @contextmanager

@@ -48,23 +48,8 @@ def page(folders: Sequence[Path]) -> str:
     """Return the page as text."""
     library = _plotly()
     runs = [_Run(folder) for folder in folders]
-    names = list(dict.fromkeys(name for run in runs for name in run.records.curves))
     title = ", ".join(run.info.name for run in runs)
-    parts = {
-        "Overview": _overview(runs) + _notices(runs),
-        "Validation": _grid([n for n in names if not n.startswith(("train/", *CLOCK)) and not _is_rate(n)]),
-        "Training": _grid([n for n in names if n.startswith("train/") and not _is_rate(n)]),
-        "Learning rate and momentum": _grid([n for n in names if _is_rate(n)]),
-        "Throughput, time and memory": _grid([n for n in names if n.startswith(CLOCK)]),
-        "Where the time went": _times(runs),
-        "When hooks acted": _timeline(runs),
-        "Images": _images(runs),
-        "Plan": _merged(runs, [run.plan for run in runs], [run.places for run in runs]),
-        "Parameter groups": _folded(runs, [run.groups for run in runs]),
-        "Hooks": _folded(runs, [run.hooks for run in runs]),
-        "Environment": _merged(runs, [run.environment for run in runs], None),
-    }
-    shown = {head: body for head, body in parts.items() if body}
+    shown = {head: body for head, body in _sections(runs).items() if body}
     content = json.dumps({"runs": [run.data() for run in runs]}, allow_nan=False).replace("<", "\\u003c")
     return _SHELL.format(
         title=escape(printable(title)),
@@ -76,6 +61,32 @@ def page(folders: Sequence[Path]) -> str:
         charts=asset("charts.js"),
         script=asset("report.js"),
     )
+
+
+def _sections(runs: list[_Run]) -> dict[str, str]:
+    """Return headline → what stands below it; empty where the runs have nothing of the kind."""
+    return {
+        "Overview": _overview(runs) + _notices(runs),
+        **_curves(runs),
+        "Where the time went": _times(runs),
+        "When hooks acted": _timeline(runs),
+        "Images": _images(runs),
+        "Plan": _merged(runs, [run.plan for run in runs], [run.places for run in runs]),
+        "Parameter groups": _folded(runs, [run.groups for run in runs]),
+        "Hooks": _folded(runs, [run.hooks for run in runs]),
+        "Environment": _merged(runs, [run.environment for run in runs], None),
+    }
+
+
+def _curves(runs: list[_Run]) -> dict[str, str]:
+    """Return the sections of curves; every curve is in one of them."""
+    names = list(dict.fromkeys(name for run in runs for name in run.records.curves))
+    return {
+        "Validation": _grid([n for n in names if not n.startswith(("train/", *CLOCK)) and not _is_rate(n)]),
+        "Training": _grid([n for n in names if n.startswith("train/") and not _is_rate(n)]),
+        "Learning rate and momentum": _grid([n for n in names if _is_rate(n)]),
+        "Throughput, time and memory": _grid([n for n in names if n.startswith(CLOCK)]),
+    }
 
 
 def asset(name: str) -> str:

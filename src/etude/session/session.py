@@ -272,29 +272,40 @@ class Session:
     def _say_last_words(self, error: BaseException | None, *, unused: bool) -> None:
         run = self.run
         if error is None:
-            reason = run.stopping or "finished"
-            self.console.say(f"{reason}: {counted(run.done, 'step')} in {duration(time.monotonic() - self.began)}")
-            for line in summary(run):
-                self.console.say(line)
-            for index, line in enumerate(wall_time.table(self.sampler.seconds)):
-                self.console.say(f"  {'' if index else 'time':<7} {line}")
-            if self.status is not None and (names := self.status.by_chance()):
-                self.console.say(f"  chance  not deterministic: {', '.join(names)}")
-            if advice := self._advice():
-                self.console.say(f"  note    {advice}")
+            self._say_results()
         else:
             # The error itself is printed by whoever catches it; only the log needs it here.
             self.console.say(f"ended by {type(error).__name__} after {counted(run.done, 'step')}", more=f": {error}")
         if run.folder is not None and not unused:
             self.console.say(f"  run     {relative(run.folder)}")
-            if run.store is not None and (error is not None or run.exit_code):
-                newest, lost = run.store.newest(), run.store.lost(run)
-                saved = relative(newest) if newest else "nothing yet"
-                self.console.say(f"  saved   {saved}{f'; {lost}' if lost else ''}")
-            if run.store is None and run.exit_code:
-                self.console.say("  saved   nothing: the run keeps no checkpoints")
-            if error is not None or run.exit_code:
-                self.console.say(f"  resume  {resume_command(run, self.options)}")
+            self._say_how_to_resume(error)
+
+    def _say_results(self) -> None:
+        """Say what came out, and where the time went."""
+        run = self.run
+        reason = run.stopping or "finished"
+        self.console.say(f"{reason}: {counted(run.done, 'step')} in {duration(time.monotonic() - self.began)}")
+        for line in summary(run):
+            self.console.say(line)
+        for index, line in enumerate(wall_time.table(self.sampler.seconds)):
+            self.console.say(f"  {'' if index else 'time':<7} {line}")
+        if self.status is not None and (names := self.status.by_chance()):
+            self.console.say(f"  chance  not deterministic: {', '.join(names)}")
+        if advice := self._advice():
+            self.console.say(f"  note    {advice}")
+
+    def _say_how_to_resume(self, error: BaseException | None) -> None:
+        """Say what is saved of a run that did not finish, and the command that continues it."""
+        run = self.run
+        if error is None and not run.exit_code:
+            return
+        if run.store is not None:
+            newest, lost = run.store.newest(), run.store.lost(run)
+            saved = relative(newest) if newest else "nothing yet"
+            self.console.say(f"  saved   {saved}{f'; {lost}' if lost else ''}")
+        elif run.exit_code:
+            self.console.say("  saved   nothing: the run keeps no checkpoints")
+        self.console.say(f"  resume  {resume_command(run, self.options)}")
 
 
 class GuardedSession(Session):

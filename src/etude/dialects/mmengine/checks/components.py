@@ -142,12 +142,22 @@ class Components:
             self._name((*path, "type"), name, tables)
         if tables is not None and name is None:
             self._nameless(path, value, tables[0])
-        if path[0] == "model" and path[-1] in _PARTS and isinstance(name, str):
+        if isinstance(name, str):
+            self._inner_part(path, name)
+        self._call(path, value, name, tables, bound=bound)
+
+    def _inner_part(self, path: Path, name: str) -> None:
+        """Report the name of a part of a model or of a pipeline, whose registry the config does not tell."""
+        if path[0] == "model" and path[-1] in _PARTS:
             self._part((*path, "type"), name)
             self._unheard_of((*path, "type"), name)
-        is_step = "pipeline" in path and isinstance(path[-1], int)
-        if (is_step or "augments" in path) and isinstance(name, str):
+        if ("pipeline" in path and isinstance(path[-1], int)) or "augments" in path:
             self._unheard_of((*path, "type"), name)
+
+    def _call(
+        self, path: Path, value: Mapping[Any, Any], name: Any, tables: tuple[str, ...] | None, *, bound: bool
+    ) -> None:
+        """Hold the arguments against what the class takes; those of a ``bound`` one are compared elsewhere."""
         target = self.target(name, tables or ())
         signature = self._signature(target)
         if signature is None:

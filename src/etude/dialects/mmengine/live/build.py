@@ -113,24 +113,13 @@ class _Discard(TextIOBase):
 def apply_options(cfg: Any, options: Options, file: str | None) -> None:
     """Apply ``--work-dir``, ``--resume``, ``--amp``, ``--no-validate`` and so on, as the train scripts read them."""
     extras = options.extras
-    if options.folder is not None:
-        cfg.work_dir = str(options.folder)
-    elif cfg.get("work_dir") is None:
-        stem = Path(file).stem if file else "run"
-        cfg.work_dir = os.path.join("work_dirs", stem)
+    _set_folder(cfg, options, file)
     if options.resume is not None:
         cfg.resume = True
         cfg.load_from = None if options.resume in ("", "auto") else options.resume
     if extras.get("load_from"):
         cfg.load_from = extras["load_from"]
-    launcher = extras.get("launcher") or "none"
-    if launcher == "none" and cfg.get("launcher", "none") == "none" and World.from_environment().is_many:
-        launcher = "pytorch"
-    if launcher != "none":
-        cfg.launcher = launcher
-        os.environ.setdefault("LOCAL_RANK", str(extras.get("local_rank") or 0))
-    if cfg.get("launcher") == "pytorch" and "RANK" not in os.environ:
-        raise ConfigError("launcher 'pytorch' needs torchrun: RANK and WORLD_SIZE are not set", hint=_TORCHRUN)
+    _set_launcher(cfg, extras)
     if extras.get("seed") is not None:
         cfg.randomness = {**(cfg.get("randomness") or {}), "seed": extras["seed"]}
     if extras.get("amp"):
@@ -139,6 +128,25 @@ def apply_options(cfg: Any, options: Options, file: str | None) -> None:
         _turn_on_scaling(cfg)
     if extras.get("no_validate"):
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+
+
+def _set_folder(cfg: Any, options: Options, file: str | None) -> None:
+    if options.folder is not None:
+        cfg.work_dir = str(options.folder)
+    elif cfg.get("work_dir") is None:
+        cfg.work_dir = os.path.join("work_dirs", Path(file).stem if file else "run")
+
+
+def _set_launcher(cfg: Any, extras: Mapping[str, Any]) -> None:
+    """Set what starts the processes: as asked, as the config says, or torchrun where there are several."""
+    launcher = extras.get("launcher") or "none"
+    if launcher == "none" and cfg.get("launcher", "none") == "none" and World.from_environment().is_many:
+        launcher = "pytorch"
+    if launcher != "none":
+        cfg.launcher = launcher
+        os.environ.setdefault("LOCAL_RANK", str(extras.get("local_rank") or 0))
+    if cfg.get("launcher") == "pytorch" and "RANK" not in os.environ:
+        raise ConfigError("launcher 'pytorch' needs torchrun: RANK and WORLD_SIZE are not set", hint=_TORCHRUN)
 
 
 def _turn_on_amp(cfg: Any) -> None:
