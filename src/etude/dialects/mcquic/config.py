@@ -1,6 +1,6 @@
-"""The config as McQuic's users see it: what may stand where, how values are read, and the messages for what may not.
+"""The config as McQuic's users see it: how values are read and written, and the messages for what may not stand there.
 
-``schema.json`` is the source of everything: reading, writing, the JSON schema and its readable form.
+:mod:`.schema` says what may stand where.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from etude.config.files import table_beside
+from etude.dialects.mcquic.schema import fields, is_required, kind
 
 _TRUE = {"t", "T", "true", "True", "TRUE", "on", "On", "ON", "y", "Y", "yes", "Yes", "YES", "1", 1}
 _FALSE = {"f", "F", "false", "False", "FALSE", "off", "Off", "OFF", "n", "N", "no", "No", "NO", "0", 0}
@@ -155,8 +155,6 @@ class Config:
         return ConfigSchema().dump(self)
 
 
-#: The JSON schema of a config.
-SCHEMA: dict[str, Any] = table_beside(__file__, "schema.json")
 REQUIRED = "Missing data for required field."
 _READ: dict[str, Callable[[Any], Any]] = {
     "integer": _integer, "string": _string, "boolean": _boolean, "object": _mapping,
@@ -164,25 +162,12 @@ _READ: dict[str, Callable[[Any], Any]] = {
 _MADE: dict[str, type[Any]] = {"Config": Config, "Train": Train, "General": General, "GPU": GPU}
 
 
-def fields(section: str) -> dict[str, dict[str, Any]]:
-    """Return the schema of each key of a section."""
-    properties = SCHEMA["properties"] if section == "Config" else SCHEMA["$defs"][section]["properties"]
-    return {key: schema for key, schema in properties.items() if key != "$schema"}
-
-
-def is_required(section: str, key: str) -> bool:
-    return key in (SCHEMA if section == "Config" else SCHEMA["$defs"][section])["required"]
-
-
-TARGETS: tuple[str, ...] = tuple(fields("Train")["target"]["enum"])
-
-
 def _read(value: Any, schema: Mapping[str, Any]) -> Any:
     """Return a value as its schema says, or raise with what is wrong."""
     if value is None:
         raise ValidationError(["Field may not be null."])
     if "$ref" in schema:
-        return _section(value, _kind(schema))
+        return _section(value, kind(schema))
     if schema["type"] != "array":
         return _READ[schema["type"]](value)
     if not isinstance(value, list | tuple):
@@ -221,29 +206,6 @@ class ConfigSchema:
 
     def dump(self, config: Config) -> dict[str, Any]:
         return _plain(config)  # type: ignore[no-any-return]
-
-
-def markdown_schema() -> str:
-    """Return the same for people."""
-    lines = ["# The config of McQuic", ""]
-    for name in _MADE:
-        lines += [f"## {name}", "", "| key | value | required | |", "|---|---|---|---|"]
-        for key, schema in fields(name).items():
-            required = "yes" if is_required(name, key) else "no"
-            lines.append(f"| `{key}` | {_kind(schema)} | {required} | {schema['description']} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _kind(schema: Mapping[str, Any]) -> str:
-    if "$ref" in schema:
-        return str(schema["$ref"]).rpartition("/")[2]
-    if "enum" in schema:
-        return " or ".join(schema["enum"])
-    if schema["type"] == "array":
-        return f"list of {_kind(schema['items'])}"
-    least = f", at least {schema['minimum']}" if "minimum" in schema else ""
-    return f"{schema['type']}{least}"
 
 
 def _plain(value: Any) -> Any:

@@ -64,7 +64,7 @@ class McQuic(Hosted):
         return listing.schema(tree)
 
     def reference(self, tree: Tree | None = None) -> str:
-        from etude.dialects.mcquic.config import markdown_schema
+        from etude.dialects.mcquic.schema import markdown_schema
 
         return markdown_schema()
 

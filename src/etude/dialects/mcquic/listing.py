@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from etude.config.tree import Tree
-from etude.dialects.mcquic.config import SCHEMA
 from etude.dialects.mcquic.lower import registered
+from etude.dialects.mcquic.schema import SCHEMA
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 

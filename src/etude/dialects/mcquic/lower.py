@@ -13,8 +13,8 @@ from etude.config import read as read_files
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects import ownership
-from etude.dialects.mcquic.config import TARGETS, fields, is_required
 from etude.dialects.mcquic.names import REGISTERED
+from etude.dialects.mcquic.schema import TARGETS, fields, is_required
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
