@@ -1,4 +1,4 @@
-"""Reports words of a case that its replayer passes over."""
+"""Fails a case with words that its replayer passes over."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tests.golden.goldens import Case
 def whole_case(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
-    # A warning: such a word may be a remark of whoever recorded the case.
     if isinstance(case, Case) and case.unknown():
-        warnings.warn(f"the replayer does not know what these words of the case mean: {case.unknown()}", stacklevel=1)
+        said = f"the replayer does not know what these words of the case mean: {case.unknown()}"
+        if case.unread():
+            pytest.fail(said)
+        warnings.warn(said, stacklevel=1)  # a text may be a remark of whoever recorded the case

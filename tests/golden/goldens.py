@@ -85,6 +85,10 @@ class Case(dict[str, Any]):
         """Return what the case says in words that no case beside this file has and that nobody has asked for."""
         return sorted(set(self) - self.known - self.asked - REMARKS)
 
+    def unread(self) -> list[str]:
+        """Return those of :meth:`unknown` that stand for more than a text: something to be done, or to be compared."""
+        return [word for word in self.unknown() if not isinstance(dict.__getitem__(self, word), str)]
+
 
 def options_for(function: Callable[..., Any], case: dict[str, Any]) -> dict[str, Any]:
     """Return what a case says about the arguments of ``function``: under their own names, or together in a mapping that
