@@ -23,19 +23,16 @@ def board(root):
         yield client
 
 
-@pytest.mark.parametrize(
-    ("headers", "code"),
-    [
+def test_foreign_hosts_and_sites_are_refused(board):
+    for headers, code in (
         ({"Host": "evil.example"}, 421),
         ({"Host": "127.0.0.1.evil.example:6007"}, 421),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({}, 200),
-    ],
-)
-def test_foreign_hosts_and_sites_are_refused(board, headers, code):
-    assert board.get("/api/runs", headers=headers).status_code == code
+    ):
+        assert board.get("/api/runs", headers=headers).status_code == code, headers
 
 
 def test_only_reading_is_possible(board):
