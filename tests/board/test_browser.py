@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from tests import zygote
 from tests.board.conftest import CODE, make_run, serving
 from tests.cli.commands import CONFIG
 
@@ -151,20 +153,8 @@ def test_live_curves_while_a_real_training_writes(browser, root, tmp_path):
     with serving(root) as address, opened(browser, address) as page:
         expect(page.locator("#live")).to_have_text("live", timeout=LONG)
         try:
-            training = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    CODE,
-                    "train",
-                    str(config),
-                    "train.epochs=4000",
-                    "-q",
-                    "--folder",
-                    str(root / "now"),
-                ],
-                cwd=tmp_path,
-            )
+            words = ("train", str(config), "train.epochs=4000", "-q", "--folder", str(root / "now"))
+            training = zygote.start("-m", "etude", *words, cwd=tmp_path)
             row = page.locator("#runs li", has_text="now")
             expect(row.locator(".state")).to_have_text("running", timeout=LONG)
             row.click()
@@ -173,8 +163,8 @@ def test_live_curves_while_a_real_training_writes(browser, root, tmp_path):
             page.wait_for_function(f"() => ({seen})() > 25")
             first = page.evaluate(seen)
             page.wait_for_function(f"() => ({seen})() > {first}")
-            training.terminate()
-            training.wait(120)
+            training.send_signal(signal.SIGTERM)
+            training.wait()
             expect(row.locator(".state")).to_have_text("resumable", timeout=LONG)
         finally:
             if training is not None and training.poll() is None:
