@@ -66,8 +66,20 @@ def test_a_grid_trains_every_combination_and_names_the_best(tmp_path: Path) -> N
     assert "holds another sweep: space was" in other.stderr
 
 
-def test_a_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path: Path) -> None:
-    words = ["optim.lr=0.1,0.2", "train.epochs=200", "--no-prune"]
+SLOW = """
+import os, time
+
+def slow(run):
+    if run.epoch > 0 and not os.path.exists("go"):
+        time.sleep(0.2)
+"""
+
+
+def test_a_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path: Path, config: Path) -> None:
+    """After its first epoch the first trial takes its time, until there is a file ``go``."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    config.write_text(f"{CONFIG}imports: [slow.py]\nhooks: [{{type: slow.slow, point: after_step}}]\n")
+    words = ["optim.lr=0.1,0.2", "train.epochs=20", "--no-prune"]
     command = [sys.executable, "-m", "etude", "sweep", "small.yaml", *words]
     first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     metrics = tmp_path / "runs/small/sweep/trial-000/metrics.jsonl"
@@ -78,12 +90,13 @@ def test_a_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path: Path) -> Non
     out, err = first.communicate()
     assert (first.returncode, "the same command resumes it" in out) == (143, True), err
     before = len(read_metric(metrics, "accuracy"))
-    assert 0 < before < 200
+    assert 0 < before < 20
+    Path("go").touch()
     again = sweep(*words, "--trials", "1")
     assert again.returncode == 0, again.stderr
     assert "resuming 1 trial that was cut off" in again.stdout
     assert "resumed from step" in (tmp_path / "runs/small/sweep/trial-000/log.txt").read_text()
-    assert len(read_metric(metrics, "accuracy")) == 200
+    assert len(read_metric(metrics, "accuracy")) == 20
 
 
 def test_a_sweep_ends_when_trials_bring_nothing_better(tmp_path: Path) -> None:
