@@ -54,7 +54,7 @@ class Jobs:
     def __init__(self, log: Path, before: tuple[str, ...] = ()) -> None:
         self.log = log
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("RANK", "WORLD_"))}
-        environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         with open(log, "wb") as stream:
             self.process = subprocess.Popen(
                 [*before, sys.executable, "-m", "tests.dist.harness"], cwd=ROOT, env=environment, text=True,
