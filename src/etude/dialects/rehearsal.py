@@ -1,8 +1,8 @@
-"""A run gone through with nothing computed, for ``etude plan`` on a config whose own runner drives the run.
+"""Rehearses a run without computing anything, for ``etude plan`` on configs of other systems.
 
-Such a run is driven by its own face: its loop, its schedule hooks, its rules of what is due. They are not described a
-second time but really called, with blank batches, an update that does nothing, and every other hook only noted.
-A dialect says which are which in its ``rehearse``; what is said here then agrees with the run, as it is its code.
+The real loop, schedule hooks and rules of what is due are called, with blank batches and an update that does nothing.
+All other hooks are only recorded. ``rehearse`` of a dialect decides which are which. The result agrees with the run,
+because the code is the same.
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ Driven = tuple[str, str, str]
 
 @dataclass
 class Record:
-    """What the rehearsal of ``run`` writes down. Steps are counted as the engine's ``run.step`` and ``run.done`` do."""
+    """The results of rehearsing ``run``. Steps are counted like ``run.step`` and ``run.done``."""
 
     run: Run
-    #: Values are noted every so many steps; 1 for all of them.
+    #: Values are recorded every so many steps.
     stride: int = 1
     keep_acts: bool = False
     acts: list[Act] = field(default_factory=list)
-    #: Point and hook → how often it is called there, in the order of the first calls.
+    #: (point, hook) → number of calls, in the order of the first calls.
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    #: What is done (:data:`EVALUATION`, :data:`LOG_LINE`, any other word) → after how many finished steps.
+    #: Action (:data:`EVALUATION`, :data:`LOG_LINE`, any other word) → the numbers of finished steps when it happens.
     done: dict[str, list[int]] = field(default_factory=dict)
-    #: Finished steps and the name of the file or folder that is saved there.
+    #: The number of finished steps and the name of the file or folder that is saved then.
     saves: list[tuple[int, str]] = field(default_factory=list)
-    #: Saved names that are deleted again later.
+    #: Saved names that are deleted later.
     pruned: set[str] = field(default_factory=set)
-    #: Names that are saved, too, if the results are so.
+    #: Names that may be saved, too, depending on results.
     perhaps: list[str] = field(default_factory=list)
-    #: The value that the update of a step uses, as (step, value), from step 0 on.
+    #: The values that updates use, as (step, value), from step 0 on.
     values: dict[Driven, list[tuple[int, float]]] = field(default_factory=dict)
-    #: What cannot be reported, and why.
+    #: What cannot be predicted, and why.
     notes: list[str] = field(default_factory=list)
     steps: int = 0
 
     def act(self, point: str, who: str) -> None:
-        """``who`` is called at ``point`` now."""
+        """Record that ``who`` is called at ``point`` now."""
         self.calls[point, who] += 1
         if self.keep_acts:
             self.acts.append(Act(self.run.step, self.run.epoch, point, who))
 
     def did(self, what: str, file: str = "") -> None:
-        """Something is done now, after ``run.done`` steps; a save has a file."""
+        """Record an action after ``run.done`` steps; a save has a file."""
         self.done.setdefault(what, []).append(self.run.done)
         if file:
             self.saves.append((self.run.done, file))
             self.pruned.discard(file)
 
     def prune(self, file: str) -> None:
-        """A file that was saved earlier is deleted now."""
+        """Record that a saved file is deleted now."""
         self.pruned.add(file)
 
     def update(self) -> None:
-        """Stands where a batch would change the model: notes the values that the step uses."""
+        """Record the values that this step uses, in place of an update of the model."""
         step, self.steps = self.run.step, self.run.step + 1
         if step % self.stride == 0 or self.steps == self.run.total_steps:
             self._sample(step)
@@ -87,14 +87,14 @@ class Record:
 
     @property
     def kept(self) -> list[str]:
-        """The names that are on the disk when the run is over."""
+        """Return the names that are on the disk when the run is over."""
         return [name for name in dict.fromkeys(name for _, name in self.saves) if name not in self.pruned]
 
 
 class Noted(Hook):
-    """Another hook, written down wherever it would be called.
+    """Wraps a hook and records its calls.
 
-    ``really``: it is called too. ``instead``: what to call at a point in its place, such as a rule of what is due.
+    With ``really`` it is called, too. ``instead`` maps points to functions to call in its place.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class Noted(Hook):
         return self.hook.origin
 
     def calls(self) -> dict[str, Call]:
-        return {point: self._noting(point, call) for point, call in self.hook.calls().items()}
+        return {point: self._recording(point, call) for point, call in self.hook.calls().items()}
 
-    def _noting(self, point: str, call: Call) -> Call:
+    def _recording(self, point: str, call: Call) -> Call:
         record, name = self.record, self.name
         then = self.instead.get(point, call if self.really else None)
 
@@ -127,7 +127,7 @@ class Noted(Hook):
 
 
 class Blank:
-    """A loader of the same length that loads nothing; everything else about it is the loader's."""
+    """A loader of the same length that yields blank batches. Other attributes are those of the real loader."""
 
     def __init__(self, loader: Any, batch: Any = None) -> None:
         self._loader, self._batch = loader, batch
@@ -151,7 +151,7 @@ class Blank:
 
 
 def values_of(group: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a parameter group by name; the first of two betas is the momentum."""
+    """Return the numbers of a parameter group by name. The first of two betas is called momentum."""
     numbers = {key: float(value) for key, value in group.items() if _is_number(value)}
     if "betas" in group:
         numbers["momentum"], numbers["beta2"] = map(float, group["betas"][:2])
@@ -165,10 +165,10 @@ def _is_number(value: Any) -> bool:
 
 
 def rehearse(run: Run, *, points: int = 1000, keep_acts: bool = False) -> Record:
-    """Go through a run that was built and has not begun, as its dialect does.
+    """Rehearse a run that is built and has not begun.
 
-    The run cannot be used for anything else afterwards. Where user-defined code cannot do with blank batches, what was
-    reported until then stays.
+    The run cannot be used for anything else afterwards. If user-defined code fails with blank batches, what was
+    recorded until then is returned.
     """
     dialect = dialects.of(run.plan)
     dialect.prepare(run)

@@ -1,4 +1,4 @@
-"""Writes configs of mmcv 1.x and MMEngine in native words, and refuses what has no native form. No torch."""
+"""The common part of converting mmcv 1.x and MMEngine configs to native ones. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from etude.errors import ConfigError, Finding
 from etude.inspection import signatures
 from etude.plan import PRIORITIES, Plan
 
-#: What a converted hook can ask its runner for; see :class:`etude.dialects.openmm.live.native.RunnerView`.
+#: Attributes of the runner that a converted hook can use, see :class:`etude.dialects.openmm.live.native.RunnerView`.
 RUNNER = (
     "data_batch", "data_loader", "epoch", "inner_iter", "iter", "logger", "max_epochs", "max_iters", "model",
     "optim_wrapper", "optimizer", "outputs", "rank", "train_dataloader", "work_dir", "world_size",
 )  # fmt: skip
-#: Rules for parameters that native groups say.
+#: Keys of ``paramwise_cfg`` that have a native form.
 _RULES = {"custom_keys", "norm_decay_mult", "bias_lr_mult", "bias_decay_mult", "bypass_duplicate"}
 _SHARED = "etude.dialects.openmm.live.native"
 _TYPE, _TUPLE = "_class_", "_tuple_"
@@ -29,20 +29,20 @@ _SAME = (
 
 
 class Conversion:
-    """One config on its way: native words, notes, and findings about what has none."""
+    """Converts one config: collects the native form, notes, and findings about parts without one."""
 
     def __init__(self, tree: Tree, plan: Plan, live: str) -> None:
         self.tree, self.plan, self.low = tree, plan, Lowering(tree)
         self.by_epochs = plan.train.steps is None
         #: The module with the adapters of this dialect.
         self.live = live
-        #: What the native config imports: adapters, the modules of functions, and yours.
+        #: Modules that the native config imports: adapters, modules of functions, and the user's.
         self.modules = [_SHARED, live]
         self.notes: list[str] = [_SAME]
         self.findings: list[Finding] = []
 
     def converted(self, *, validates: bool) -> tuple[dict[str, Any], list[str]]:
-        """Return the native config and notes on it, or raise everything that was refused."""
+        """Return the native config and notes on differences. Raises one error for all parts without a native form."""
         train = self.plan.train
         self._look_for_the_unsaid()
         length = {"epochs": train.epochs} if self.by_epochs else {"steps": train.steps}
@@ -70,7 +70,7 @@ class Conversion:
             raise ConfigError(self.findings)
         return config, self.notes
 
-    # -- what each dialect says in its own way: parts of the native config, refusals and notes ------------------------
+    # -- overridden by each dialect: parts of the native config, errors and notes --------------------------------------
 
     def _look_for_the_unsaid(self) -> None: ...
     def _note_the_rest(self) -> None: ...
@@ -87,22 +87,22 @@ class Conversion:
     def _own_modules(self) -> Sequence[str]:
         return self.low.modules
 
-    # -- what they share -----------------------------------------------------------------------------------------------
+    # -- shared --------------------------------------------------------------------------------------------------------
 
     def log(self, names: Sequence[str], native: Mapping[str, str], every: int) -> dict[str, Any]:
-        """Return how often to log, and the writers that ``names`` have in ``native``; an empty one is always there."""
+        """Return the log interval and the native writers of ``names``. An empty writer means that it is built in."""
         for name in [name for name in names if name not in native]:
             self.notes.append(f"{name} is left out: name a writer under `log.to`")
         writers = [native[name] for name in names if native.get(name)]
         return {"every": f"{every}step", **({"to": writers} if writers else {})}
 
     def refuse(self, way: Path, what: str) -> None:
-        """Note that ``what`` cannot be written natively."""
+        """Add an error that ``what`` has no native form."""
         text = f"{what} has no native form; `etude train` runs this config as it is"
         self.findings.append(Finding(str(self.tree.place(*way)), text))
 
     def component(self, way: Path, target: str, leave_out: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the component at ``way`` under its own name, ``module:attribute``."""
+        """Return the component at ``way`` with ``target``, ``module:attribute``, as its type."""
         given = self.tree.get(*way)
         if not target:
             self.refuse(way, f"{given.get('type') if isinstance(given, Mapping) else given}, whose source is unknown,")
@@ -111,7 +111,7 @@ class Conversion:
         return {"type": target.replace(":", "."), **{key: self.argument((*way, key), rest[key]) for key in rest}}
 
     def argument(self, way: Path, value: Any) -> Any:
-        """Return an argument as YAML holds it. Settings that a class builds parts from stay settings."""
+        """Return an argument for YAML. Dicts from which a class builds its own parts are kept as settings."""
         try:
             written = hidden(value)
         except TypeError as error:
@@ -120,12 +120,12 @@ class Conversion:
         return value if written == value else {"type": f"{_SHARED}.settings", "of": written}
 
     def function(self, target: str) -> str:
-        """Return the name of a function, whose module the native config has to import."""
+        """Return the dotted name of a function, and add its module to the imports of the native config."""
         self.modules.append(target.partition(":")[0])
         return target.replace(":", ".")
 
     def optimizer(self, way: Path, target: str, rules: Mapping[str, Any], clip: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the optimizer with its groups and its clipping."""
+        """Return the optimizer with its parameter groups and gradient clipping."""
         made = self.component(way, target, leave_out=("paramwise_cfg", "constructor"))
         made |= {key: list(value) for key, value in self.tree.get(*way).items() if isinstance(value, tuple)}
         if target.startswith("torch.optim:"):
@@ -152,7 +152,7 @@ class Conversion:
         return [*groups, {"kind": "bias", **bias}] if bias else groups
 
     def hook(self, way: Path, target: str) -> dict[str, Any]:
-        """Return a hook of your own behind the adapter."""
+        """Return a user-defined hook, wrapped by the adapter."""
         why = obstacle(target, self.low.folders)
         if why:
             self.refuse(way, f"the hook {self.tree.get(*way).get('type')}, {why},")
@@ -162,7 +162,7 @@ class Conversion:
 
 
 def hidden(value: Any) -> Any:
-    """Return ``value`` as YAML can hold it, with nothing in it that would be built: ``type`` becomes ``_class_``."""
+    """Return ``value`` for YAML. ``type`` becomes ``_class_``, so that the native engine does not build the dicts."""
     if isinstance(value, dict):
         return {(_TYPE if key == "type" else key): hidden(item) for key, item in value.items()}
     if isinstance(value, tuple):
@@ -175,7 +175,7 @@ def hidden(value: Any) -> Any:
 
 
 def restored(value: Any) -> Any:
-    """Return what :func:`hidden` hid."""
+    """Undo :func:`hidden`."""
     if isinstance(value, dict):
         if set(value) == {_TUPLE}:
             return tuple(restored(item) for item in value[_TUPLE])
@@ -184,7 +184,7 @@ def restored(value: Any) -> Any:
 
 
 def as_torch_does(target: str) -> dict[str, Any]:
-    """Return an argument of no effect that leaves the choice of kernels to torch: the engine's round differently."""
+    """Return an argument without effect that makes the engine use torch's default kernels, which round differently."""
     signature = signatures.signature(target)
     takes = [parameter.name for parameter in signature.parameters] if signature else []
     return {"differentiable": False} if "differentiable" in takes else {}
@@ -194,7 +194,7 @@ def as_torch_does(target: str) -> dict[str, Any]:
 
 
 def obstacle(target: str, folders: Sequence[str]) -> str:
-    """Return why the hook ``target`` cannot act in a native run; empty if its source shows nothing against it."""
+    """Return why the hook ``target`` cannot act in a native run; empty if its source shows no reason."""
     classes = list(_classes(target, folders))
     if not classes:
         return "whose source cannot be read"
@@ -207,7 +207,7 @@ def obstacle(target: str, folders: Sequence[str]) -> str:
 
 
 def priority_of(hook: Mapping[str, Any], target: str, folders: Sequence[str]) -> int:
-    """Return the number that a hook acts by: of the config, else of its class."""
+    """Return the priority of a hook as a number: of the config, else of its class."""
     given = hook.get("priority")
     for node in _classes(target, folders) if given is None else ():
         given = next((value for value in map(_priority, node.body) if value is not None), None)
@@ -217,7 +217,7 @@ def priority_of(hook: Mapping[str, Any], target: str, folders: Sequence[str]) ->
 
 
 def _priority(statement: ast.stmt) -> str | int | None:
-    """``priority = "LOW"`` in the body of a class."""
+    """Return the value of ``priority = "LOW"`` in the body of a class."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     named = any(isinstance(target, ast.Name) and target.id == "priority" for target in targets)
     value = statement.value if named and isinstance(statement, ast.Assign) else None
@@ -225,7 +225,7 @@ def _priority(statement: ast.stmt) -> str | int | None:
 
 
 def _classes(target: str, folders: Sequence[str]) -> Iterator[ast.ClassDef]:
-    """Yield the class and its bases up to the dialect's own ``Hook``, as far as sources show them."""
+    """Yield the class and its bases up to the dialect's own ``Hook``, as far as sources are found."""
     waiting, seen = [target], set[str]()
     while waiting:
         module, _, attribute = waiting.pop(0).partition(":")

@@ -1,4 +1,4 @@
-"""Errors of both faces: the class that the original raised, carrying Étude's findings (place, fault, suggestion)."""
+"""Config errors that are also of the class that mmcv or MMEngine raises (``KeyError``, ``TypeError`` …)."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ class _Faced(ConfigError):
 
 
 class ConfigKeyError(_Faced, KeyError):
-    """A name that is not there, is there twice, or is reserved."""
+    """A name is missing, exists twice, or is reserved."""
 
 
 class ConfigTypeError(_Faced, TypeError):
-    """A value of the wrong kind."""
+    """A value has the wrong type."""
 
 
 class ConfigValueError(_Faced, ValueError):
-    """A value that cannot be."""
+    """A value is not allowed."""
 
 
 class ConfigAttributeError(_Faced, AttributeError):
-    """An attribute that a config does not have."""
+    """A config does not have an attribute."""
 
 
 class ConfigFileError(_Faced, OSError):
-    """A file of a kind that is not a config."""
+    """A file has a suffix that is not one of a config."""
 
 
 class ConfigFileMissing(_Faced, FileNotFoundError):
-    """A config file that does not exist."""
+    """A config file does not exist."""
 
 
 class ConfigImportError(_Faced, ImportError):
@@ -43,8 +43,8 @@ class ConfigMissingModule(_Faced, ModuleNotFoundError):
 
 
 class ConfigAssertionError(_Faced, AssertionError):
-    """A precondition of the original that was broken."""
+    """A precondition of the original is not met."""
 
 
 class ConfigRuntimeError(_Faced, RuntimeError):
-    """Two ways of writing configs that do not go together, or a stand-in used as the real thing."""
+    """Two config styles are mixed, or a lazy object is used as the real one."""

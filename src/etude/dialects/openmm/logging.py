@@ -1,7 +1,7 @@
-"""The loggers of mmcv 1.x, ``print_log`` of both generations, and the seam where MMEngine's ``MMLogger`` plugs in.
+"""Loggers of mmcv 1.x, and ``print_log`` of mmcv 1.x and MMEngine.
 
-What is shared here must not know the MMEngine dialect. Its logger class makes itself known by :func:`use_manager`;
-until then messages for the ``current`` logger go to Python's logger ``mmengine``.
+This module must not import the MMEngine dialect. Its ``MMLogger`` registers itself with :func:`use_manager`;
+before that, messages for the ``current`` logger go to Python's logger ``mmengine``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ FORMAT = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"
 
 
 def use_manager(manager: Any) -> None:
-    """Let ``manager`` (``get_current_instance``, ``check_instance_created``, ``get_instance``) answer for loggers."""
+    """Use ``manager`` (``get_current_instance``, ``check_instance_created``, ``get_instance``) to find loggers."""
     global _manager
     _manager = manager
 
 
 def current_logger() -> logging.Logger:
-    """Return the logger that is current."""
+    """Return the current logger."""
     if _manager is None:
         return logging.getLogger("mmengine")
     found: logging.Logger = _manager.get_current_instance()
@@ -32,7 +32,7 @@ def current_logger() -> logging.Logger:
 
 
 def print_log(msg: Any, logger: logging.Logger | str | None = None, level: int = logging.INFO) -> None:
-    """Log ``msg``: to a logger, to the ``current`` one, to the one of a name, nowhere (``silent``), or print (None)."""
+    """Log ``msg`` to a logger, the ``current`` one or one by name; drop it (``silent``), or print it (None)."""
     if logger is None:
         print(msg)
     elif isinstance(logger, logging.Logger):
@@ -91,12 +91,12 @@ def get_logger(
 
 
 def print_log_v1(msg: Any, logger: logging.Logger | str | None = None, level: int = logging.INFO) -> None:
-    """Log ``msg`` as mmcv 1.x does: the logger of a name is made when there is none."""
+    """Log ``msg`` as mmcv 1.x does: a logger that does not exist is made."""
     print_log(msg, get_logger(logger) if isinstance(logger, str) and logger != "silent" else logger, level)
 
 
 def rank() -> int:
-    """Return the rank of the running process group; a process group can only exist when torch has been imported."""
+    """Return the rank, without importing torch: a process group can only exist if torch is imported."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         return int(torch.distributed.get_rank())

@@ -1,4 +1,4 @@
-"""Decides by its name whether a metric should rise or fall, for mmcv 1.x and MMEngine."""
+"""Guesses by the name of a metric whether greater or less is better, as mmcv 1.x and MMEngine do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORST = {"greater": -inf, "less": inf}
 
 
 def guess(metric: str, greater: Sequence[str] = GREATER_KEYS, less: Sequence[str] = LESS_KEYS) -> str | None:
-    """``greater`` or ``less`` by a metric's name: an equal key decides before one that is only contained."""
+    """Return ``greater``, ``less`` or None for a metric's name. An equal key comes before one that is contained."""
     name = metric.lower()
     up, down = [key.lower() for key in greater], [key.lower() for key in less]
     if name in up:

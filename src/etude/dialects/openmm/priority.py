@@ -1,4 +1,4 @@
-"""The named levels that order hooks, of mmcv 1.x and of MMEngine: a smaller number acts earlier."""
+"""The priorities of mmcv 1.x and MMEngine hooks: a smaller number acts earlier."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from etude.plan import PRIORITIES
 
 
 class Priority(Enum):
-    """Any integer from 0 to 100 lies between the names."""
+    """Named priorities. Any integer from 0 to 100 is allowed, too."""
 
     HIGHEST = 0
     VERY_HIGH = 10
@@ -23,7 +23,7 @@ class Priority(Enum):
 
 
 def get_priority(priority: int | str | Priority) -> int:
-    """Return the number behind a name (in any case), a number or a :class:`Priority`."""
+    """Return the number of a name (in any case), a number or a :class:`Priority`."""
     if isinstance(priority, Priority):
         return priority.value
     if isinstance(priority, int):

@@ -1,4 +1,4 @@
-"""Small helpers that need torch: layer classes under old names, a description of the environment, multi-processing."""
+"""Helpers of mmcv and MMEngine that need torch: norm layers, environment info, multiprocessing, images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SyncBatchNorm = nn.SyncBatchNorm
 
 
 def is_norm(layer: nn.Module, exclude: Any = None) -> bool:
-    """Return whether ``layer`` normalises; instances of ``exclude`` do not count."""
+    """Return whether ``layer`` is a normalisation layer and no instance of ``exclude``."""
     if exclude is not None:
         classes = exclude if isinstance(exclude, tuple) else (exclude,)
         if not all(isinstance(cls, type) for cls in classes):
@@ -68,19 +68,19 @@ def is_rocm_pytorch() -> bool:
 
 
 def mmcv_full_available() -> bool:
-    """Compiled operators are out of scope."""
+    """Return False: compiled operators are out of scope."""
     return False
 
 
 def load_url(url: str, *args: Any, map_location: Any = None, **kwargs: Any) -> Any:
-    """Return a checkpoint behind an address, read as data."""
+    """Load a checkpoint from a URL, without running code from it."""
     from etude.dialects.openmm.live.loader import load_from_http
 
     return load_from_http(url, map_location)
 
 
 def set_multi_processing(mp_start_method: str = "fork", opencv_num_threads: int = 0, distributed: bool = False) -> None:
-    """Set how worker processes start; one thread for each of many workers unless the user said otherwise."""
+    """Set the start method of worker processes, and one thread each in distributed runs if nothing is set."""
     if platform.system() != "Windows":
         current = torch.multiprocessing.get_start_method(allow_none=True)
         if current is not None and current != mp_start_method:
@@ -97,7 +97,7 @@ def set_multi_processing(mp_start_method: str = "fork", opencv_num_threads: int 
 
 
 def collect_env() -> dict[str, Any]:
-    """Describe where this runs: system, Python, torch, devices."""
+    """Return information about the environment: system, Python, torch, devices."""
     env: dict[str, Any] = {"sys.platform": sys.platform, "Python": sys.version.replace("\n", "")}
     env["CUDA available"] = torch.cuda.is_available()
     env["MUSA available"] = False
@@ -135,7 +135,7 @@ def tensor2imgs(
     std: Sequence[float] | None = None,
     to_bgr: bool = True,
 ) -> list[np.ndarray]:
-    """Return the images of a batch (N, C, H, W) as arrays (H, W, C), with what was normalised turned back."""
+    """Return the images of a batch (N, C, H, W) as arrays (H, W, C), with normalisation undone."""
     assert torch.is_tensor(tensor) and tensor.ndim == 4, "a batch of images has four dimensions"
     channels = tensor.size(1)
     assert channels in (1, 3), f"an image has 1 or 3 channels, not {channels}"

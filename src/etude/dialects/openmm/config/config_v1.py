@@ -1,4 +1,4 @@
-"""mmcv 1.x's ``ConfigDict``."""
+"""mmcv 1.x's ``Config``, ``ConfigDict`` and ``DictAction``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from etude.dialects.openmm.reading.text_style import Style, read_chain
 
 
 class ConfigDict(AttributeDict):
-    """A dict with attribute access; a missing name is an ``AttributeError``, a missing item a ``KeyError``."""
+    """A dict with attribute access. A missing attribute is an ``AttributeError``, a missing item a ``KeyError``."""
 
 
-#: Configs that import ``mmcv`` while they are read get this module: it has the names that they may want.
+#: Configs that import ``mmcv`` while they are read get this module, with the names that they may need.
 __all__ = ["BASE_KEY", "DELETE_KEY", "DEPRECATION_KEY", "Config", "ConfigDict", "DictAction", "add_args"]
 
 BASE_KEY, DELETE_KEY, DEPRECATION_KEY = "_base_", "_delete_", "_deprecation_"
@@ -29,18 +29,18 @@ class Config(ConfigBase):
 
     @classmethod
     def fromfile(cls, filename: Any, use_predefined_variables: bool = True, import_custom_modules: bool = True) -> Self:
-        """Read a ``.py``, ``.json`` or ``.yaml`` file with its bases; import its ``custom_imports``."""
+        """Read a ``.py``, ``.json`` or ``.yaml`` file with its bases, and import its ``custom_imports``."""
         source = read_chain(filename, Style(ConfigDict, predefined=use_predefined_variables))
         if import_custom_modules:
             import_custom(source.values, str(source.places.get(("custom_imports",), filename)))
         return cls(source.values, cfg_text=source.text, filename=os.fspath(filename))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a key. Scripts of projects set the slots by ``super(Config, cfg).__setattr__``, so no base does this."""
+        """Set a key. Not in a base class: scripts of projects set slots with ``super(Config, cfg).__setattr__``."""
         setattr(self._cfg_dict, name, value)
 
     def __copy__(self) -> Self:
-        """Return a second ``Config`` of the same values, as mmcv makes it: what one changes the other sees."""
+        """Return a second ``Config`` that shares the values, as in mmcv: a change of one shows in the other."""
         other = self.__class__.__new__(self.__class__)
         other.__setstate__(self.__getstate__())
         return other
@@ -56,9 +56,9 @@ class Config(ConfigBase):
 
     @property
     def pretty_text(self) -> str:
-        """Return the config as Python source, keys in their order."""
+        """Return the config as Python source, with keys in their order."""
         return pretty(self._cfg_dict, sort=False, spread=False)
 
 
 class DictAction(DictActionBase):
-    """``--cfg-options a.b=1 c=[1,2]``; a second use replaces the first."""
+    """Parses ``--cfg-options a.b=1 c=[1,2]``. A second use replaces the first."""

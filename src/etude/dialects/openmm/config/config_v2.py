@@ -1,4 +1,4 @@
-"""MMEngine's ``Config`` and ``DictAction``; both config styles."""
+"""MMEngine's ``Config`` and ``DictAction``, for text-style and pure-Python configs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etude.dialects.openmm.reading.lazy_style import ConfigParsingError, is_lazy
 from etude.dialects.openmm.reading.source import Source, read_text
 from etude.dialects.openmm.reading.text_style import Style, read_chain
 
-#: Configs that import ``mmengine`` while they are read get this module: it has the names that they may want.
+#: Configs that import ``mmengine`` while they are read get this module, with the names that they may need.
 __all__ = [
     "RESERVED_KEYS", "Config", "ConfigDict", "ConfigParsingError", "DictAction", "LazyAttr", "LazyObject", "add_args",
     "read_base", "read_source",
@@ -29,7 +29,7 @@ RESERVED_KEYS = ["filename", "text", "pretty_text", "env_variables"]
 def read_source(
     filename: Any, *, predefined: bool = True, environment: bool = True, lazy_import: bool | None = None
 ) -> Source:
-    """Return a file of either style with all its bases."""
+    """Read a config file of either style with all its bases."""
     path, text = read_text(filename)
     lazy = path.endswith(".py") and (is_lazy(text, path) if lazy_import is None else lazy_import)
     if lazy:
@@ -61,7 +61,7 @@ class Config(ConfigBase):
         self._set("_imported", {})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a key. Scripts of projects set the slots by ``super(Config, cfg).__setattr__``, so no base does this."""
+        """Set a key. Not in a base class: scripts of projects set slots with ``super(Config, cfg).__setattr__``."""
         setattr(self._cfg_dict, name, value)
 
     @classmethod
@@ -90,17 +90,17 @@ class Config(ConfigBase):
 
     @property
     def env_variables(self) -> dict[str, str]:
-        """Environment variables that the file used, and their values."""
+        """Return the environment variables that the file used, with their values."""
         found: dict[str, str] = self.__dict__["_env_variables"]
         return found
 
     @property
     def pretty_text(self) -> str:
-        """Return the config as Python source, keys sorted."""
+        """Return the config as Python source, with sorted keys."""
         return pretty(self._plain(), sort=True, spread=True, wrap=self.__dict__["_format_python_code"])
 
     def to_dict(self, keep_imported: bool = False) -> dict[Any, Any]:
-        """Plain dicts, stand-ins as dotted names; with ``keep_imported`` also the names that the file imported."""
+        """Return plain dicts, with lazy objects as dotted names; with ``keep_imported``, including imported names."""
         return {**ConfigDict(self.__dict__["_imported"] if keep_imported else {}).to_dict(), **self._plain()}
 
     def _to_lazy_dict(self, keep_imported: bool = False) -> dict[Any, Any]:
@@ -121,9 +121,7 @@ class Config(ConfigBase):
 
     @staticmethod
     def diff(cfg1: Any, cfg2: Any) -> str:
-        """Return the differences between the texts of two configs (or config files), line by line; in colour on a
-        terminal.
-        """
+        """Return the line-by-line differences of two configs or config files, in colour on a terminal."""
         import difflib
 
         from rich.console import Console
@@ -162,6 +160,6 @@ class Config(ConfigBase):
 
 
 class DictAction(DictActionBase):
-    """``--cfg-options a.b=1 c=[1,2]``; a second use adds to the first."""
+    """Parses ``--cfg-options a.b=1 c=[1,2]``. A second use adds to the first."""
 
     extends = True

@@ -1,4 +1,4 @@
-"""A dict whose keys are attributes as well; dicts inside it, also in lists and tuples, become the same class."""
+"""The base of both ``ConfigDict`` classes: a dict with attribute access, also in nested dicts, lists and tuples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from etude.errors import suggest
 
 
 class MissingAttribute(AttributeError):
-    """An attribute that is not there; the near names are looked up only when the message is read."""
+    """A missing attribute. Similar names are looked up only when the message is read."""
 
     def __init__(self, kind: str, name: str, known: Iterable[Any]) -> None:
         super().__init__(kind, name)
@@ -23,7 +23,7 @@ class MissingAttribute(AttributeError):
 
 
 class AttributeDict(dict[Any, Any]):
-    """What the ``ConfigDict`` of both systems have in common."""
+    """The common part of both ``ConfigDict`` classes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class AttributeDict(dict[Any, Any]):
 
     @classmethod
     def _hook(cls, value: Any) -> Any:
-        """Dicts of Python's own kinds as this class; a user-defined dict class stays what it is."""
+        """Convert plain dicts, also in lists and tuples, to this class. A user-defined dict class stays as it is."""
         if type(value) in (dict, OrderedDict) or (isinstance(value, AttributeDict) and type(value) is not cls):
             return cls(value)
         if type(value) in (list, tuple):
@@ -64,11 +64,11 @@ class AttributeDict(dict[Any, Any]):
             raise MissingAttribute(type(self).__name__, name, dict.keys(self)) from None
 
     def raw_items(self) -> Iterable[tuple[Any, Any]]:
-        """Return the items as they are stored."""
+        """Return the items as they are stored, without building lazy objects."""
         return dict.items(self)
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Like ``dict.update``, but a dict over a dict is merged into it."""
+        """Update as ``dict.update`` does, but merge a dict into an existing dict."""
         if len(args) > 1:
             raise TypeError(f"update only accept one positional argument, got {len(args)}")
         given = {**dict(_raw_items(args[0]) if args else ()), **kwargs}
@@ -125,7 +125,7 @@ class AttributeDict(dict[Any, Any]):
         return (self.__class__, (dict(self.raw_items()),))
 
     def to_dict(self) -> dict[Any, Any]:
-        """Plain dicts all the way down."""
+        """Return nested plain dicts."""
         return {key: _plain(value) for key, value in self.raw_items()}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""MMEngine's ``ConfigDict``: stand-ins of pure-Python configs are kept inside and given out as the real thing."""
+"""MMEngine's ``ConfigDict``, which stores lazy objects of pure-Python configs and imports them when they are read."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _DELETE = "_delete_"
 
 
 class ConfigDict(AttributeDict):
-    """A dict with attribute access. Reading a stand-in imports what it stands for; ``to_dict`` gives its name."""
+    """A dict with attribute access. Reading a lazy object imports it; ``to_dict`` returns its name."""
 
     def __getitem__(self, key: Any) -> Any:
         return built(super().__getitem__(key))
 
     def __iter__(self) -> Iterator[Any]:
-        """Being an iterator of our own, it keeps ``**config`` from reading past :meth:`__getitem__`."""
+        """Iterate over the keys. Because this is overridden, ``**config`` uses :meth:`__getitem__`."""
         return iter(self.keys())
 
     def get(self, key: Any, default: Any = None) -> Any:
         return built(super().get(key, default))
 
     def pop(self, key: Any, default: Any = None) -> Any:
-        """Return the value, taken out; ``default`` (None) when there is none."""
+        """Remove a key and return its value; ``default`` (None) if it is missing."""
         return built(super().pop(key, default))
 
     def popitem(self) -> tuple[Any, Any]:
@@ -40,8 +40,7 @@ class ConfigDict(AttributeDict):
         return [built(value) for value in dict.values(self)]
 
     def merge(self, other: dict[Any, Any]) -> None:
-        """Like :meth:`update`, but dicts inside become new ones, which nobody else holds; a dict with ``_delete_=True``
-        replaces what was there."""
+        """Merge ``other`` into this dict. Nested dicts are copied; one with ``_delete_=True`` replaces the old one."""
         merged = _merged(copy.deepcopy(other), copy.deepcopy(self))
         self.clear()
         for key, value in merged.items():
@@ -67,12 +66,12 @@ class ConfigDict(AttributeDict):
         return other
 
     def to_dict(self) -> dict[Any, Any]:
-        """Plain dicts all the way down, stand-ins as dotted names."""
+        """Return nested plain dicts, with lazy objects as dotted names."""
         plain: dict[Any, Any] = named(self)
         return plain
 
     def _to_lazy_dict(self) -> dict[Any, Any]:
-        """Plain dicts all the way down, stand-ins as they are."""
+        """Return nested plain dicts, with lazy objects as they are."""
         return {key: _lazily(value) for key, value in self.raw_items()}
 
 
@@ -85,7 +84,7 @@ def _lazily(value: Any) -> Any:
 
 
 def _merged(over: dict[Any, Any], under: dict[Any, Any]) -> dict[Any, Any]:
-    """Keys of ``under`` first; what is stored is not looked at, so that stand-ins stay."""
+    """Return ``under`` merged with ``over``. Stored values are not read, so that lazy objects stay."""
     below = {} if dict.get(over, _DELETE, False) else dict(dict.items(under))
     for key, value in dict.items(over):
         if key == _DELETE:

@@ -1,4 +1,4 @@
-"""Merges one config over another: dicts merge, everything else replaces, ``_delete_`` drops what was inherited."""
+"""Merges one config over another: dicts are merged, other values replaced; ``_delete_`` drops inherited keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from etude.dialects.openmm.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError
 
 DELETE = "_delete_"
-#: Where the child wrote a key, by its dotted path; empty where that is unknown.
+#: Returns the place of a key of the child, by its dotted path; empty if it is unknown.
 Where = Callable[[str], str]
 
 
@@ -17,9 +17,9 @@ def _nowhere(path: str) -> str:
 
 
 def merge(child: dict[Any, Any], base: Any, *, list_keys: bool = False, path: str = "", where: Where = _nowhere) -> Any:
-    """``child`` over a copy of ``base``. With ``list_keys`` digits name elements of lists, as options do.
+    """Return a copy of ``base`` with ``child`` merged over it. With ``list_keys``, digits are indices of lists.
 
-    ``_delete_`` is used up only where the base has the key; elsewhere it stays, as configs in the wild rely on.
+    ``_delete_`` is removed only if the base has the key. Otherwise it stays, and existing configs rely on that.
     """
     made = base.copy()
     for key, value in dict.items(child):
@@ -69,7 +69,7 @@ def _without_delete(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def nested(options: dict[str, Any]) -> dict[str, Any]:
-    """Dotted keys as dicts: ``{"a.b": 1}`` → ``{"a": {"b": 1}}``."""
+    """Convert dotted keys to nested dicts: ``{"a.b": 1}`` → ``{"a": {"b": 1}}``."""
     made: dict[str, Any] = {}
     for dotted, value in options.items():
         *above, last = dotted.split(".")

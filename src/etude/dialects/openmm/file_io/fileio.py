@@ -1,4 +1,4 @@
-"""Files by their suffix (``load``, ``dump``), lists in text files, and the functions of the file backends."""
+"""``load`` and ``dump`` by file suffix, lists in text files, ``FileClient``, and functions of the file backends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from etude.dialects.openmm.file_io.storage import (
     prefix_to_backends,
 )
 
-#: Module of MMEngine's → the data class in it, which reading a pickle may make.
+#: Module of MMEngine → its data class, which a pickle may contain.
 _STRUCTURES = {
     "base_data_element": "BaseDataElement", "instance_data": "InstanceData", "pixel_data": "PixelData",
     "label_data": "LabelData",
@@ -33,7 +33,7 @@ _CONFIGS = {
     ("mmengine.config.config", "ConfigDict"): "dict_v2", ("mmengine.config.config", "Config"): "config_v2",
     ("mmcv.utils.config", "ConfigDict"): "config_v1", ("mmcv.utils.config", "Config"): "config_v1",
 }  # fmt: skip
-#: Data classes under the names that the originals' files and ours give them → the module of ours.
+#: Data classes, by their names in the originals' files and in Étude's → Étude's module.
 _CLASSES: dict[tuple[str, str], str] = {}
 for _module, _name in _STRUCTURES.items():
     _CLASSES[f"mmengine.structures.{_module}", _name] = f"mmengine.structures.{_module}"
@@ -43,7 +43,7 @@ for (_theirs, _name), _ours in _CONFIGS.items():
 
 
 class BaseFileHandler:
-    """How one format is read and written."""
+    """The base class of file handlers, which read and write one format."""
 
     str_like = True
 
@@ -85,7 +85,7 @@ class YamlHandler(BaseFileHandler):
 
 
 class PickleHandler(BaseFileHandler):
-    """Pickles, read as data: see :mod:`etude.checkpoint.formats.data_pickle`."""
+    """Reads pickles as data, without running code, see :mod:`etude.checkpoint.formats.data_pickle`."""
 
     str_like = False
 
@@ -104,7 +104,7 @@ file_handlers: dict[str, BaseFileHandler] = {
 
 
 def register_handler(file_formats: Any, **kwargs: Any) -> Callable[[type[BaseFileHandler]], type[BaseFileHandler]]:
-    """``@register_handler("csv")`` on a class: how files of that suffix are read and written."""
+    """Register the decorated handler class for a file suffix: ``@register_handler("csv")``."""
 
     def wrap(cls: type[BaseFileHandler]) -> type[BaseFileHandler]:
         _register_handler(cls(**kwargs), file_formats)
@@ -137,7 +137,7 @@ def _handler(file: Any, file_format: str | None) -> BaseFileHandler:
 def load(
     file: Any, file_format: str | None = None, file_client_args: Any = None, backend_args: Any = None, **kwargs: Any
 ) -> Any:
-    """Load a json, yaml or pickle file. ``file``: a path, an address, or an open file."""
+    """Load a json, yaml or pickle file. ``file`` is a path, a URL, or an open file."""
     handler = _handler(file, file_format)
     if hasattr(file, "read"):
         return handler.load_from_fileobj(file, **kwargs)
@@ -159,7 +159,7 @@ def dump(
     backend_args: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """Write ``obj`` to a json, yaml or pickle file; without a file the text."""
+    """Write ``obj`` to a json, yaml or pickle file; without a file return the text."""
     handler = _handler(file, file_format)
     if file is None:
         return handler.dump_to_str(obj, **kwargs)
@@ -183,7 +183,7 @@ def list_from_file(
     file_client_args: Any = None,
     backend_args: Any = None,
 ) -> list[str]:
-    """Return the lines of a text file with ``prefix``: at most ``max_num`` (0: all), without the first ``offset``."""
+    """Return the lines of a text file, each with ``prefix``: at most ``max_num`` (0: all) after ``offset``."""
     backend = get_file_backend(filename, backend_args=_args(file_client_args, backend_args))
     lines = backend.get_text(filename, encoding).splitlines()[offset:]
     return [prefix + line.rstrip("\n\r") for line in (lines[:max_num] if max_num else lines)]
@@ -196,7 +196,7 @@ def dict_from_file(
     file_client_args: Any = None,
     backend_args: Any = None,
 ) -> dict[Any, Any]:
-    """Return a key and its value (or several) per line."""
+    """Return a dict from a text file with a key and one or more values per line."""
     mapping: dict[Any, Any] = {}
     for line in list_from_file(
         filename, encoding=encoding, file_client_args=file_client_args, backend_args=backend_args
@@ -209,7 +209,7 @@ def dict_from_file(
 
 
 class FileClient:
-    """The older face of the backends: ``FileClient(backend="disk")``, then its methods."""
+    """The older interface of the backends: ``FileClient(backend="disk")``."""
 
     _backends: dict[str, type[BaseStorageBackend]] = {**backends, "disk": HardDiskBackend}
     _prefix_to_backends: dict[str, type[BaseStorageBackend]] = dict(prefix_to_backends)
@@ -217,7 +217,7 @@ class FileClient:
     client: Any
 
     def __new__(cls, backend: str | None = None, prefix: str | None = None, **kwargs: Any) -> FileClient:
-        """Return the client for this backend and these arguments; it is made once."""
+        """Return the client for this backend and these arguments, which is made once."""
         if backend is None and prefix is None:
             backend = "disk"
         if backend is not None and backend not in cls._backends:
@@ -239,7 +239,7 @@ class FileClient:
     def register_backend(
         cls, name: str, backend: type[BaseStorageBackend] | None = None, force: bool = False, prefixes: Any = None
     ) -> Any:
-        """Add a backend for clients, as :func:`register_backend` does for the functions; also as a decorator."""
+        """Register a backend for clients, as :func:`register_backend` does for functions; also as a decorator."""
         if backend is None:
             return lambda kind: (cls._register_backend(name, kind, force, prefixes), kind)[1]
         return cls._register_backend(name, backend, force, prefixes)
@@ -256,7 +256,7 @@ class FileClient:
 
     @classmethod
     def infer_client(cls, file_client_args: dict[str, Any] | None = None, uri: Any = None) -> FileClient:
-        """Return the client that the arguments, or the address, ask for."""
+        """Return the client for the arguments or the URL."""
         assert file_client_args is not None or uri is not None, "file_client_args or uri is needed"
         if file_client_args is not None:
             return cls(**file_client_args)
@@ -283,7 +283,7 @@ class FileClient:
 
 
 def _by_backend(method: str, place: int = 0) -> Callable[..., Any]:
-    """Make the function that calls ``method`` of the backend which its argument number ``place`` asks for."""
+    """Return a function that calls ``method`` of the backend for the path in argument number ``place``."""
 
     def call(*args: Any, backend_args: dict[str, Any] | None = None, **kwargs: Any) -> Any:
         uri = [*args, *kwargs.values()][place]
@@ -303,7 +303,7 @@ copyfile, copytree, copyfile_to_local, copytree_to_local = map(
     _by_backend, ("copyfile", "copytree", "copyfile_to_local", "copytree_to_local")
 )
 copy_if_symlink_fails, generate_presigned_url = map(_by_backend, ("copy_if_symlink_fails", "generate_presigned_url"))
-# These are called with what is written first, and where to second.
+# These take the data first and the path second.
 put, put_text = _by_backend("put", 1), _by_backend("put_text", 1)
 copyfile_from_local, copytree_from_local = _by_backend("copyfile_from_local", 1), _by_backend("copytree_from_local", 1)
 
@@ -315,7 +315,7 @@ def _args(file_client_args: Any, backend_args: Any) -> Any:
 
 
 def set_default(value: Any) -> Any:
-    """Convert what json cannot say by itself: sets, ranges, and numbers of numpy."""
+    """Convert values that json cannot write: sets, ranges, and numpy's numbers."""
     if isinstance(value, set | range):
         return list(value)
     if hasattr(value, "tolist"):

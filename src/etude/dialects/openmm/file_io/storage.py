@@ -1,4 +1,4 @@
-"""File backends: a local disk, or an address that is only read. Other stores are out of scope."""
+"""File backends: local disk, HTTP, Petrel and LMDB. Other stores are out of scope."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from etude.errors import MissingExtra, OutOfScope
 
 
 class BaseStorageBackend(ABC):
-    """What every backend can do; users derive their own and register them."""
+    """The base class of backends. Users can derive and register their own."""
 
     _allow_symlink = False
 
     @property
     def allow_symlink(self) -> bool:
-        """Return whether files here can be linked."""
+        """Return whether symbolic links are possible."""
         return self._allow_symlink
 
     @property
@@ -42,7 +42,7 @@ class BaseStorageBackend(ABC):
 
 
 class LocalBackend(BaseStorageBackend):
-    """Files on this machine. What is written appears whole or not at all."""
+    """Reads and writes files on this machine. A file is written completely or not at all."""
 
     _allow_symlink = True
 
@@ -79,7 +79,7 @@ class LocalBackend(BaseStorageBackend):
         yield filepath
 
     def copyfile(self, src: Any, dst: Any) -> Any:
-        """Copy to a file or into a folder; returns the file, as a path of the kind that was given."""
+        """Copy to a file or into a folder, and return the path of the copy."""
         return shutil.copy(src, dst)
 
     def copytree(self, src: Any, dst: Any) -> Any:
@@ -135,11 +135,11 @@ class LocalBackend(BaseStorageBackend):
 
 
 class HardDiskBackend(LocalBackend):
-    """The older name of the local backend."""
+    """The older name of ``LocalBackend``."""
 
 
 class HTTPBackend(BaseStorageBackend):
-    """Files behind ``http(s)://``, read only."""
+    """Reads files from ``http(s)://``."""
 
     def get(self, filepath: str) -> bytes:
         data: bytes = urlopen(filepath).read()
@@ -157,7 +157,7 @@ class HTTPBackend(BaseStorageBackend):
 
 
 class PetrelBackend(BaseStorageBackend):
-    """Files of an object store, read only, by the package ``petrel_client``."""
+    """Reads files of an object store with the package ``petrel_client``."""
 
     def __init__(
         self, path_mapping: dict[str, str] | None = None, enable_mc: bool = True, conf_path: str | None = None
@@ -183,7 +183,7 @@ class PetrelBackend(BaseStorageBackend):
 
 
 class MemcachedBackend(BaseStorageBackend):
-    """A server that keeps files in memory: its name can be imported, but nothing can be read from it."""
+    """Not supported: it can be imported, but making one raises an error."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise OutOfScope(f"{self.name} is out of Étude's scope; copy the files to a disk")
@@ -196,7 +196,7 @@ class MemcachedBackend(BaseStorageBackend):
 
 
 class LmdbBackend(BaseStorageBackend):
-    """Files inside an LMDB, by their names; the database is opened when it is first read."""
+    """Reads files in an LMDB by name. The database is opened on first use."""
 
     def __init__(
         self, db_path: Any, readonly: bool = True, lock: bool = False, readahead: bool = False, **kwargs: Any
@@ -219,7 +219,7 @@ class LmdbBackend(BaseStorageBackend):
         return self.get(filepath).decode(encoding)
 
     def _get_client(self) -> Any:
-        """Return the database, which a process and its forks can open only once."""
+        """Return the open database. A process and its forks can open it only once."""
         key = os.path.realpath(self.db_path)
         if key not in _databases:
             options = {"readonly": self.readonly, "lock": self.lock, "readahead": self.readahead, **self.kwargs}
@@ -227,7 +227,7 @@ class LmdbBackend(BaseStorageBackend):
         return _databases[key]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_client": None}  # a worker process opens it for itself
+        return {**vars(self), "_client": None}  # each worker process opens it itself
 
 
 #: The databases that are open.
@@ -253,7 +253,7 @@ prefix_to_backends: dict[str, type[BaseStorageBackend]] = {
 def register_backend(
     name: str, backend: type[BaseStorageBackend] | None = None, force: bool = False, prefixes: Any = None
 ) -> Any:
-    """Add a backend under ``name`` and for addresses with one of ``prefixes``; also as a decorator."""
+    """Register a backend under ``name`` and for paths with one of ``prefixes``; also as a decorator."""
     if backend is None:
         return lambda cls: (register_backend(name, cls, force, prefixes), cls)[1]
     add_backend(backends, prefix_to_backends, name, backend, force, prefixes)
@@ -268,7 +268,7 @@ def add_backend(
     force: bool,
     prefixes: Any,
 ) -> None:
-    """Enter a backend into two such tables."""
+    """Add a backend to a table of names and a table of prefixes."""
     if not isinstance(name, str):
         raise TypeError(f"the backend name should be a string, but got {type(name)}")
     if not isinstance(backend, type):
@@ -292,20 +292,20 @@ def _listed(prefixes: Any) -> list[str]:
 
 
 def _parse_uri_prefix(uri: Any) -> str:
-    """``"petrel"`` of ``petrel://…`` and of ``cluster:petrel://…``; nothing of a path."""
+    """Return ``"petrel"`` for ``petrel://…`` and for ``cluster:petrel://…``; empty for a path."""
     assert isinstance(uri, str | os.PathLike), f"a path is needed, not {uri!r}"
     prefix, found, _ = str(uri).partition("://")
     return prefix.rpartition(":")[2] if found else ""
 
 
-#: Backends that were asked for with ``enable_singleton``, by prefix and arguments.
+#: Backends made with ``enable_singleton``, by prefix and arguments.
 backend_instances: dict[str, Any] = {}
 
 
 def get_file_backend(
     uri: Any = None, *, backend_args: dict[str, Any] | None = None, enable_singleton: bool = False
 ) -> Any:
-    """Return the backend that ``backend_args["backend"]`` names, or that the prefix of ``uri`` asks for."""
+    """Return the backend of ``backend_args["backend"]``, or of the prefix of ``uri``."""
     if not enable_singleton:
         return _backend_of(uri, dict(backend_args or {}))
     key = f"{_parse_uri_prefix(uri) if uri is not None else ''}:{json.dumps(backend_args or {})}"

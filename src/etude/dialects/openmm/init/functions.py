@@ -1,4 +1,4 @@
-"""Fill the ``weight`` and ``bias`` of one module, where it has them."""
+"""Functions that initialise ``weight`` and ``bias`` of one module, if it has them."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ def kaiming_init(
 
 
 def caffe2_xavier_init(module: nn.Module, bias: float = 0) -> None:
-    """Fill as the "XavierFill" of Caffe2 does, which is a uniform Kaiming one."""
+    """Initialise as "XavierFill" of Caffe2 does, which is Kaiming initialisation with a uniform distribution."""
     kaiming_init(module, a=1, mode="fan_in", nonlinearity="leaky_relu", bias=bias, distribution="uniform")
 
 
 def bias_init_with_prob(prior_prob: float) -> float:
-    """Return the bias at which a sigmoid gives ``prior_prob``."""
+    """Return the bias for which a sigmoid returns ``prior_prob``."""
     return -math.log((1 - prior_prob) / prior_prob)
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
-    """Draw from a normal distribution cut to [a, b] (absolute bounds), by the inverse of its distribution function."""
+    """Fill a tensor from a normal distribution truncated to [a, b] (absolute bounds), by inverting the CDF."""
 
     def below(x: float) -> float:
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0

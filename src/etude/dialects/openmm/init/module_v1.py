@@ -1,4 +1,4 @@
-"""mmcv 1.x's weight initialisation: the registry, and modules that initialise themselves from an ``init_cfg``."""
+"""mmcv 1.x's weight initialisation: ``BaseModule``, ``initialize`` and the registry ``INITIALIZERS``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cf
 
 
 class BaseModule(InitModule):
-    """``init_weights()`` applies ``init_cfg``, then the children's. A ``Pretrained`` rule alone leaves them out."""
+    """Initialises itself by ``init_cfg``, then its children. With only a ``Pretrained`` rule, children are skipped."""
 
     def init_weights(self) -> None:
         logger = get_logger(next(iter(logger_initialized), "mmcv"))
@@ -67,7 +67,7 @@ for _rule in (
 
 @INITIALIZERS.register_module(name="Pretrained")
 class PretrainedInit(PretrainedRule):
-    """Weights from a checkpoint, or from the part of it below ``prefix``."""
+    """Loads weights from a checkpoint, or from the part of it below ``prefix``."""
 
     def __call__(self, module: nn.Module) -> None:
         from etude.dialects.openmm.live import checkpoint_v1

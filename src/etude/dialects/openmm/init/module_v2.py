@@ -1,4 +1,4 @@
-"""MMEngine's weight initialisation: ``initialize``, and modules that initialise themselves from an ``init_cfg``."""
+"""MMEngine's weight initialisation: ``BaseModule`` and ``initialize``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from etude.dialects.openmm.state import is_wrapper
 
 
 class BaseModule(InitModule, metaclass=ABCMeta):
-    """``init_weights()`` applies ``init_cfg``, then the children's, then weights of a ``Pretrained`` rule. Once."""
+    """Initialises itself once: by ``init_cfg``, then the children, then the weights of a ``Pretrained`` rule."""
 
     def init_weights(self) -> None:
         with notes_of(self, current_logger()):
@@ -39,7 +39,7 @@ class BaseModule(InitModule, metaclass=ABCMeta):
             self._is_init = True
 
     def _apply_own(self) -> list[Any]:
-        """Apply the own rules that are not ``Pretrained``, and return those that are."""
+        """Apply the rules that are not ``Pretrained``, and return those that are."""
         if not self.init_cfg:
             return []
         print_log(
@@ -83,7 +83,7 @@ class ModuleDict(ModuleDictModule, BaseModule):
 
 
 class PretrainedInit(PretrainedRule):
-    """Weights from a checkpoint, or from the part of it below ``prefix``."""
+    """Loads weights from a checkpoint, or from the part of it below ``prefix``."""
 
     def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = "cpu") -> None:
         super().__init__(checkpoint, prefix, map_location)

@@ -1,4 +1,4 @@
-"""Who initialised which parameter: notes that the outermost ``init_weights`` opens, prints and removes again."""
+"""Records how each parameter was initialised. The outermost ``init_weights`` logs and removes these notes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNLOGGED: ContextVar[bool] = ContextVar("unlogged", default=False)
 
 @contextmanager
 def notes_of(module: nn.Module, logger: logging.Logger) -> Iterator[None]:
-    """Keep notes for the whole tree below ``module`` while the block runs, unless an outer one keeps them already."""
+    """Keep notes for ``module`` and all modules below it inside this context, unless an outer context does."""
     if hasattr(module, "_params_init_info"):
         yield
         return
@@ -32,7 +32,7 @@ def notes_of(module: nn.Module, logger: logging.Logger) -> Iterator[None]:
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Drop the notes within the block: there is no log for them."""
+    """Drop the notes inside this context, because there is no log for them."""
     token = _UNLOGGED.set(True)
     try:
         yield
@@ -52,9 +52,9 @@ def _open(module: nn.Module) -> None:
 
 
 def _dump(module: nn.Module, logger: logging.Logger) -> None:
-    """Into the log's file where there is one, which keeps the console short; else line by line to the logger.
+    """Write the notes to the log file if there is one, to keep the console short; else log them line by line.
 
-    A handler with a method ``note_text`` is a file that will be opened later.
+    A handler with a method ``note_text`` is a log file that is opened later.
     """
     if _UNLOGGED.get():
         return

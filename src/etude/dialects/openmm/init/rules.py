@@ -1,4 +1,4 @@
-"""Initialisers as objects (which modules they touch, and what they say), and how an ``init_cfg`` applies them."""
+"""Weight initialisers (``ConstantInit``, ``KaimingInit`` …), and how an ``init_cfg`` applies them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from etude.errors import UserError
 
 
 class BaseInit:
-    """Touches modules whose class, or a direct base of it, is named in ``layer``; all of them when ``wholemodule``."""
+    """Initialises modules whose class, or a direct base of it, is in ``layer``; all modules if ``wholemodule``."""
 
     def __init__(
         self, *, bias: float = 0, bias_prob: float | None = None, layer: str | list[str] | None = None
@@ -142,14 +142,14 @@ class KaimingInit(BaseInit):
 
 
 class Caffe2XavierInit(KaimingInit):
-    """Fill as the "XavierFill" of Caffe2 does, which is a uniform Kaiming one."""
+    """Initialises as "XavierFill" of Caffe2 does, which is Kaiming initialisation with a uniform distribution."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(a=1, mode="fan_in", nonlinearity="leaky_relu", distribution="uniform", **kwargs)
 
 
 def update_init_info(module: nn.Module, init_info: str) -> None:
-    """Note ``init_info`` for every parameter of ``module`` whose mean has changed since it was last looked at."""
+    """Record ``init_info`` for every parameter of ``module`` whose mean has changed since the last check."""
     assert hasattr(module, "_params_init_info"), f"Can not find `_params_init_info` in {module}"
     notes: Any = module._params_init_info
     for name, parameter in module.named_parameters():
@@ -169,17 +169,17 @@ def _get_bases_name(module: nn.Module) -> list[str]:
 
 
 class NoWeights(UserError, FileNotFoundError):
-    """The weights of a ``Pretrained`` rule are not there."""
+    """The weights of a ``Pretrained`` rule do not exist."""
 
 
 class PretrainedRule:
-    """Weights from a checkpoint, or from the part of it below ``prefix``."""
+    """Loads weights from a checkpoint, or from the part of it below ``prefix``."""
 
     def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = None) -> None:
         self.checkpoint, self.prefix, self.map_location = checkpoint, prefix, map_location
 
     def load_into(self, module: nn.Module, files: Any, print_log: Callable[..., None], logger: Any) -> None:
-        """Load by the functions of ``files``, the checkpoint module of one generation."""
+        """Load with the functions of ``files``, the checkpoint module of mmcv 1.x or of MMEngine."""
         if lack := missing_weights(self.checkpoint):
             raise NoWeights("; ".join(filter(None, (f"checkpoint of a Pretrained init_cfg: {lack[0]}", lack[1]))))
         if self.prefix is None:
@@ -196,12 +196,12 @@ class PretrainedRule:
         return f"{type(self).__name__}: load from {self.checkpoint}"
 
 
-#: Makes the initialiser that a config describes.
+#: Builds an initialiser from its config.
 Make = Callable[[dict[str, Any]], Any]
 
 
 def apply_init_cfg(module: nn.Module, init_cfg: Any, make: Make) -> None:
-    """Apply every rule of ``init_cfg`` in turn."""
+    """Apply every rule of ``init_cfg`` in order."""
     if not isinstance(init_cfg, dict | list):
         raise ConfigTypeError(f"init_cfg must be a dict or a list of dict, but got {type(init_cfg)}")
     for rule in [init_cfg] if isinstance(init_cfg, dict) else init_cfg:
@@ -240,7 +240,7 @@ def _apply_override(module: nn.Module, override: Any, outer: dict[str, Any], mak
 
 
 class InitModule(nn.Module):
-    """The part of ``BaseModule`` that both generations share; a subclass gives ``init_weights``."""
+    """The common part of both ``BaseModule`` classes. Subclasses define ``init_weights``."""
 
     def __init__(self, init_cfg: Any = None) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ class InitModule(nn.Module):
 
 
 def init_child(child: Any) -> None:
-    """Let ``child`` initialise itself, and note that it did."""
+    """Call ``init_weights`` of ``child``, and record that."""
     child.init_weights()
     update_init_info(child, init_info=f"Initialized by user-defined `init_weights` in {type(child).__name__} ")
 

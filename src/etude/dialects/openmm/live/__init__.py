@@ -1,1 +1,1 @@
-"""The running half that mmcv 1.x and MMEngine share: checkpoints, positions in data, adapters."""
+"""Parts of running that mmcv 1.x and MMEngine share: checkpoints, process groups, adapters."""

@@ -1,4 +1,4 @@
-"""The way back from a loss that is not finite: the newest checkpoint from before, for runs that train on regardless."""
+"""Finds the newest checkpoint from before a loss became NaN or infinite, for the warning about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def lost_name(row: Mapping[str, Any]) -> str | None:
-    """Return the first loss of a log line that is not finite."""
+    """Return the name of the first loss in a log line that is not finite, or None."""
     lost = (name for name, value in row.items() if "loss" in name and _is_lost(value))
     return next(lost, None)
 
@@ -20,10 +20,10 @@ def _is_lost(value: Any) -> bool:
 
 
 def way_back(folders: Collection[str], lengths: Mapping[str, int], *, began: int, most: int, flag: str) -> str:
-    """Describe what to do about a loss that is lost since iteration ``began``.
+    """Return what to do about a loss that is not finite since iteration ``began``.
 
-    ``lengths`` are the iterations that a file's number counts, by the template of its name; all but the newest ``most``
-    files are removed, none where that is not positive. ``flag`` resumes from one.
+    ``lengths`` maps file name templates to the iterations that their number counts. All but the newest ``most``
+    files are removed, or none if it is not positive. ``flag`` is the option that resumes from a file.
     """
     older = [(done, path) for done, path in _saved(folders, lengths) if done < began]
     if not older:
@@ -37,7 +37,7 @@ def way_back(folders: Collection[str], lengths: Mapping[str, int], *, began: int
 
 
 def _saved(folders: Collection[str], lengths: Mapping[str, int]) -> Iterator[tuple[int, str]]:
-    """Yield the periodic files that are there, by the iterations that were done when they were saved."""
+    """Yield the periodic checkpoints with the number of iterations done when they were saved."""
     for folder in filter(os.path.isdir, set(folders)):
         for template, length in lengths.items():
             pattern = re.compile(re.escape(template).replace(r"\{\}", r"(\d+)"))

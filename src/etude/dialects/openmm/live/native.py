@@ -1,4 +1,4 @@
-"""Adapters that converted configs of mmcv 1.x and MMEngine name: plain settings, and hooks that ask for a runner."""
+"""Adapters for configs converted from mmcv 1.x and MMEngine: plain settings, and hooks that need a runner."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from etude.dialects import imports
 from etude.dialects.openmm.convert import RUNNER, restored
 from etude.errors import UserCodeError
 
-#: A converted config lists this module before your own, which import the old names.
+#: A converted config imports this module before the user's modules, which import the old names.
 imports.install()
 
 
 def settings(of: Any) -> Any:
-    """Return a config that your class builds its own parts from: the plain dicts, lists and tuples of the old one."""
+    """Return the original dicts, lists and tuples of a config from which a user class builds its own parts."""
     return restored(of)
 
 
 class RunnerView:
-    """The counters and parts of a run under the names that hooks of mmcv and MMEngine use."""
+    """Gives hooks of mmcv and MMEngine the counters and parts of a run under the names that they use."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -35,7 +35,7 @@ class RunnerView:
     def optimizer(self) -> Any:
         return next(iter(self.run.optimizers.values()))
 
-    #: Hooks look at its ``param_groups``, which a wrapper has, too.
+    #: Hooks use its ``param_groups``, which an optimizer has, too.
     optim_wrapper = optimizer
 
     @property
@@ -54,17 +54,17 @@ class RunnerView:
         raise UserCodeError(f"a converted hook asks for runner.{name}, which is not one of {', '.join(RUNNER)}")
 
 
-#: What a view reads of the run, by the name that hooks use.
+#: Attribute of the runner → attribute of the run.
 _READ = {
     "model": "model", "epoch": "epoch", "iter": "step", "inner_iter": "step_in_epoch", "max_epochs": "max_epochs",
     "max_iters": "total_steps", "outputs": "outputs", "data_batch": "batch",
 }  # fmt: skip
-for _name, _own in _READ.items():
-    setattr(RunnerView, _name, property(attrgetter(f"run.{_own}")))
+for _name, _attribute in _READ.items():
+    setattr(RunnerView, _name, property(attrgetter(f"run.{_attribute}")))
 
 
 class ForeignHook(EngineHook):
-    """Your hook for mmcv or MMEngine at the points of a native run; ``stages`` says which of its methods acts where."""
+    """Wraps a hook for mmcv or MMEngine in a native run. ``stages`` maps Étude's points to the hook's methods."""
 
     stages: Mapping[str, str]
 
@@ -84,11 +84,11 @@ class ForeignHook(EngineHook):
         return self.stages.get(point, point)
 
     def acts_at(self, stage: str) -> bool:
-        """Return whether the hook has a method of its own for ``stage``."""
+        """Return whether the hook overrides ``stage``."""
         raise NotImplementedError
 
     def arguments(self, stage: str, run: Run) -> dict[str, Any]:
-        """Return what the method gets beside the runner."""
+        """Return the arguments of the method in addition to the runner."""
         return {}
 
     def calls(self) -> Mapping[str, Call]:

@@ -1,4 +1,4 @@
-"""Who this process is among several, and how it joins those that torchrun, srun or mpirun has started with it."""
+"""Rank and world size, and joining a process group that torchrun, srun or mpirun has started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from etude.dist import reports
 from etude.dist.world import first_host
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: Launcher → what it calls rank, world size and local rank.
+#: Launcher → its environment variables for rank, world size and local rank.
 _VARIABLES = {
     "pytorch": ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     "slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
@@ -25,12 +25,12 @@ _VARIABLES = {
 
 
 def is_distributed() -> bool:
-    """Return whether the process group has been made."""
+    """Return whether the process group is initialised."""
     return distributed.is_available() and distributed.is_initialized()
 
 
 def get_rank(group: ProcessGroup | None = None) -> int:
-    """Return the number of this process, from 0."""
+    """Return the rank of this process."""
     return distributed.get_rank(group) if is_distributed() else 0
 
 
@@ -40,7 +40,7 @@ def get_world_size(group: ProcessGroup | None = None) -> int:
 
 
 def get_dist_info(group: ProcessGroup | None = None) -> tuple[int, int]:
-    """Rank of this process and number of processes; ``(0, 1)`` alone."""
+    """Return rank and world size; ``(0, 1)`` without a process group."""
     return get_rank(group), get_world_size(group)
 
 
@@ -55,7 +55,7 @@ def master_only(func: F) -> F:
 
 
 def join(launcher: str, backend: str, *, port: int | None = None, **kwargs: Any) -> None:
-    """Make the process group from what ``launcher`` (``pytorch``, ``slurm`` or ``mpi``) put into the environment.
+    """Make the process group from the environment that ``launcher`` (``pytorch``, ``slurm`` or ``mpi``) set.
 
     ``nccl`` on a machine without a GPU becomes ``gloo``, so that a run on CPUs starts.
     """

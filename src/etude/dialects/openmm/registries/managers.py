@@ -1,4 +1,4 @@
-"""Objects that are made once per name and can be asked for from anywhere (MMEngine's loggers, hubs, default scopes)."""
+"""MMEngine's ManagerMixin, whose instances exist once per name (loggers, message hubs), and DefaultScope."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _lock = threading.RLock()
 
 
 class ManagerMeta(type):
-    """Gives each managed class its own table of instances, and insists on a ``name`` argument."""
+    """Gives each managed class its own table of instances, and requires a ``name`` argument."""
 
     def __init__(cls, *args: Any) -> None:
         cls._instance_dict: OrderedDict[str, Any] = OrderedDict()
@@ -30,7 +30,7 @@ class ManagerMeta(type):
 
 
 class ManagerMixin(metaclass=ManagerMeta):
-    """``Cls.get_instance("a")`` makes it or finds it; ``Cls.get_current_instance()`` is the newest one."""
+    """The base of managed classes. ``Cls.get_instance("a")`` makes or finds one; the newest one is the current one."""
 
     def __init__(self, name: str = "", **kwargs: Any) -> None:
         if not isinstance(name, str) or not name:
@@ -39,7 +39,7 @@ class ManagerMixin(metaclass=ManagerMeta):
 
     @classmethod
     def get_instance(cls: type[T], name: str, **kwargs: Any) -> T:
-        """Return the instance called ``name``; made with ``kwargs`` when there is none yet."""
+        """Return the instance called ``name``, or make it with ``kwargs``."""
         if not isinstance(name, str):
             raise AssertionError(f"type of name should be str, but got {type(name)}")
         with _lock:
@@ -76,7 +76,7 @@ _numbers = itertools.count()
 
 
 class DefaultScope(ManagerMixin):
-    """A stack of named scopes; the newest is the current one."""
+    """A named default scope for registries; the newest one is the current one."""
 
     def __init__(self, name: str, scope_name: str) -> None:
         super().__init__(name)
@@ -90,13 +90,13 @@ class DefaultScope(ManagerMixin):
 
     @classmethod
     def get_current_instance(cls) -> Any:
-        """Return the newest scope, or None when none was set."""
+        """Return the newest scope, or None."""
         return super().get_current_instance() if cls._instance_dict else None
 
     @classmethod
     @contextmanager
     def overwrite_default_scope(cls, scope_name: str | None) -> Iterator[None]:
-        """Make ``scope_name`` current for a while; None changes nothing."""
+        """Make ``scope_name`` the current scope inside this context; None changes nothing."""
         if scope_name is None:
             yield
             return

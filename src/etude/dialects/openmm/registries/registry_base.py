@@ -1,4 +1,4 @@
-"""The base of both registries: a tree of tables of callables, and what a script has registered."""
+"""The base of mmcv 1.x's and MMEngine's ``Registry``: a tree of tables of callables."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _HERE = __name__.rpartition(".")[0]
 
 
 class RegistryTree:
-    """Entries by name, a parent, and children by scope. How a name is looked up is the subclass's matter."""
+    """Holds entries by name, a parent, and children by scope. Subclasses define how a name is looked up."""
 
-    #: What ``register_module`` calls things that it refuses.
+    #: The description of allowed entries in the error of ``register_module``.
     wants: ClassVar[str] = "Callable"
 
     def __init__(
@@ -50,7 +50,7 @@ class RegistryTree:
     def _default_build(self) -> Entry:
         raise NotImplementedError
 
-    # -- looks ---------------------------------------------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._module_dict)
@@ -72,7 +72,7 @@ class RegistryTree:
 
     @property
     def registered(self) -> dict[str, Any]:
-        """Return what has been registered so far, without what is imported only when it is asked for."""
+        """Return the entries that are registered so far, without lazy ones that are not imported yet."""
         return self._module_dict
 
     @property
@@ -89,14 +89,14 @@ class RegistryTree:
         raise NotImplementedError
 
     def known(self) -> list[str]:
-        """Return every name that a bare key could mean here, for suggestions."""
+        """Return every name that a key without a scope can have here, for suggestions."""
         return sorted({*self._module_dict, *self._lazy, *(self.parent.known() if self.parent is not None else ())})
 
     def hint(self, key: str) -> str:
         return remedy(key.rpartition(".")[2], self.known())
 
     def entry(self, kind: Any) -> Any:
-        """Return what the ``type`` of a config means: the entry of that name, or a class or function itself."""
+        """Return the entry for the ``type`` of a config, which is a name, or a class or function itself."""
         if isinstance(kind, str):
             found = self.get(kind)
             if found is None:
@@ -111,15 +111,15 @@ class RegistryTree:
 
     @property
     def _title(self) -> str:
-        """What messages call this registry."""
+        """Return the name of this registry in messages."""
         return self._name
 
     def build(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        """Build what ``cfg`` asks for, by this registry's build function."""
+        """Build the object of ``cfg`` with this registry's build function."""
         return self.build_func(cfg, *args, **kwargs, registry=self)
 
     def _own(self, key: str) -> Any:
-        """Return the entry of this very table; lazy ones are imported now."""
+        """Return the entry of this table, without parents; a lazy one is imported now."""
         found = self._module_dict.get(key)
         if found is None and key in self._lazy:
             found = resolve(self._lazy[key])
@@ -134,8 +134,8 @@ class RegistryTree:
 
     @staticmethod
     def infer_scope() -> str:
-        """Return the top package of the module that makes the registry."""
-        # As in the originals: a registry that is given no scope has that of the package whose code makes it.
+        """Return the top-level package of the module that makes the registry."""
+        # As in the originals, the default scope is the package whose code makes the registry.
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and str(frame.f_globals.get("__name__")).startswith(_HERE):
             frame = frame.f_back
@@ -144,7 +144,7 @@ class RegistryTree:
 
     @staticmethod
     def split_scope_key(key: str) -> tuple[str | None, str]:
-        """``"mmdet.Net"`` → ``("mmdet", "Net")``; ``"Net"`` → ``(None, "Net")``."""
+        """Split ``"mmdet.Net"`` into ``("mmdet", "Net")``, and ``"Net"`` into ``(None, "Net")``."""
         scope, dot, rest = key.partition(".")
         return (scope, rest) if dot else (None, key)
 
@@ -162,7 +162,7 @@ class RegistryTree:
         self._lazy.update(entries)
 
     def register_module(self, name: str | Sequence[str] | None = None, force: bool = False, module: Any = None) -> Any:
-        """``@R.register_module()``, with ``name`` (one or several) and ``force``, or called with ``module=Cls``."""
+        """Register a class: ``@R.register_module()``, optionally with ``name`` and ``force``, or ``module=Cls``."""
         if not isinstance(force, bool):
             raise ConfigTypeError(f"force must be a boolean, but got {type(force)}")
         if not (name is None or isinstance(name, str) or _strings(name)):
@@ -189,7 +189,7 @@ class RegistryTree:
             taken = self._module_dict.get(one)
             if taken is None and not str(getattr(module, "__module__", "")).startswith("etude."):
                 taken = self._lazy.get(one)
-            if taken is not None and not force and not _gives_way(taken, module):
+            if taken is not None and not force and not _is_replaceable(taken, module):
                 at = taken.partition(":")[0] if isinstance(taken, str) else getattr(taken, "__module__", "?")
                 raise ConfigKeyError(
                     f"{one} is already registered in {self.name} at {at}", hint="pass force=True to replace it"
@@ -201,9 +201,11 @@ class RegistryTree:
         return callable(module)
 
 
-def _gives_way(taken: Any, module: Any) -> bool:
-    """Return whether ``taken`` is only Étude's stand-in for what an original project registers now, or the entry by
-    which that very class was to be found."""
+def _is_replaceable(taken: Any, module: Any) -> bool:
+    """Return whether ``module`` may replace ``taken`` without ``force``.
+
+    It may if ``taken`` is Étude's stand-in for a class of an original project, or the lazy entry of the same class.
+    """
     if taken == f"{getattr(module, '__module__', '')}:{getattr(module, '__name__', '')}":
         return True
     at = taken if isinstance(taken, str) else str(getattr(taken, "__module__", ""))
@@ -215,7 +217,7 @@ def _strings(value: Any) -> bool:
     return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
 
 
-#: Registries whose variable is not called after their name.
+#: Registries whose variable name does not follow from their name.
 _TABLES = {
     "parameter scheduler": "PARAM_SCHEDULERS",
     "optimizer wrapper constructor": "OPTIM_WRAPPER_CONSTRUCTORS",
@@ -226,7 +228,7 @@ _TABLES = {
 
 
 def registered_by_hand() -> dict[tuple[str, str], str]:
-    """(table, name) → ``module:attr`` of everything in the registries of this process that is not Étude's own."""
+    """Map (variable, name) → ``module:attr`` for all entries in this process that are not Étude's."""
     return {
         (_table(registry.name), name): f"{entry.__module__}:{entry.__qualname__}"
         for registry in list(EVERY)
@@ -236,7 +238,7 @@ def registered_by_hand() -> dict[tuple[str, str], str]:
 
 
 def _table(name: str) -> str:
-    """``optimizer builder`` → ``OPTIMIZER_BUILDERS``, the variable that users know it by."""
+    """Return the variable of a registry: ``optimizer builder`` → ``OPTIMIZER_BUILDERS``."""
     return _TABLES.get(name, f"{name.upper().replace(' ', '_').removesuffix('S')}S")
 
 

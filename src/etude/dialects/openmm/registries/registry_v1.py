@@ -1,4 +1,4 @@
-"""mmcv 1.x's registries: a bare name is looked up in one table only; a prefix names a scope of the tree."""
+"""mmcv 1.x's ``Registry``: a name is looked up in one table only; a prefix selects a scope."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Registry(RegistryTree):
         return build_from_cfg
 
     def get(self, key: str) -> Any:
-        """Return the entry that ``key`` means here, or None. No fall-back to parents without a scope."""
+        """Return the entry of ``key``, or None. Without a scope, parents are not searched."""
         scope, rest = self.split_scope_key(key)
         if scope is None or scope == self._scope:
             return self._own(rest)
@@ -39,7 +39,7 @@ class Registry(RegistryTree):
     def register_module(
         self, name: str | Sequence[str] | type | None = None, force: bool = False, module: Any = None
     ) -> Any:
-        """``@R.register_module()``, with ``name`` (one or several) and ``force``, or called with ``module=Cls``."""
+        """Register a class: ``@R.register_module()``, optionally with ``name`` and ``force``, or ``module=Cls``."""
         if isinstance(name, type):
             warnings.warn(
                 "@R.register_module without a call is deprecated: write @R.register_module()",
@@ -59,9 +59,9 @@ class Registry(RegistryTree):
 
 
 def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """Return the object that ``cfg`` describes: ``type`` names it, the other keys are its arguments.
+    """Build the object of ``cfg``: ``type`` is its name, the other keys are its arguments.
 
-    An exception of the call comes back as its own type with the class's name in front.
+    An exception of the call is raised again as the same type, with the name of the class before its message.
     """
     given, defaults = plain(cfg), plain(default_args)
     if given is None:

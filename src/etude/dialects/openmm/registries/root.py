@@ -1,6 +1,6 @@
-"""The root registries of MMEngine (scope ``mmengine``), and their build functions that do more than call a class.
+"""The root registries of MMEngine (scope ``mmengine``), and their build functions.
 
-Parts of the dialect fill the registries; see ``Registry.add_lazy``.
+Other modules fill the registries with ``Registry.add_lazy``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.registries.registry_v2 import Registry, build_from_cfg, plain
 from etude.registry import resolve
 
-#: Imported when a list of models is built: it needs torch, and the registries themselves.
+#: Imported only when a list of models is built, because it needs torch and these registries.
 _SEQUENTIAL = "etude.dialects.openmm.init.module_v2:Sequential"
 
 
 def build_runner_from_cfg(cfg: Any, registry: Registry) -> Any:
-    """Return a runner made by ``from_cfg`` of the class that ``runner_type`` names (default ``Runner``)."""
+    """Build a runner with ``from_cfg`` of the class ``runner_type`` (default ``Runner``)."""
     inner = plain(cfg)
     if inner is None:
         raise ConfigAssertionError(f"cfg should be a dict, ConfigDict or Config, but got {type(cfg)}")
@@ -42,14 +42,14 @@ def build_runner_from_cfg(cfg: Any, registry: Registry) -> Any:
 
 
 def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """Return a model; a list of configs becomes a ``Sequential`` of them."""
+    """Build a model, or a ``Sequential`` from a list of configs."""
     if isinstance(cfg, list):
         return resolve(_SEQUENTIAL)(*[build_from_cfg(one, registry, default_args) for one in cfg])
     return build_from_cfg(cfg, registry, default_args)
 
 
 def build_optimizer_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """Return an optimizer. Names of ``torch.optim`` are looked up there when they are not registered."""
+    """Build an optimizer. A name that is not registered is looked up in ``torch.optim``."""
     inner = plain(cfg)
     kind = inner.get("type") if inner is not None else None
     if inner is not None and isinstance(kind, str) and "." not in kind and registry.get(kind) is None:
@@ -67,7 +67,7 @@ def _torch_optimizer(name: str) -> Any:
 
 
 def build_scheduler_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """Return a scheduler; with ``convert_to_iter_based`` its epochs become iterations by the given ``epoch_length``."""
+    """Build a scheduler. ``convert_to_iter_based`` converts its epochs to iterations with ``epoch_length``."""
     inner = plain(cfg)
     if inner is None:
         raise ConfigAssertionError(f"cfg should be a dict, ConfigDict or Config, but got {type(cfg)}")
@@ -88,7 +88,7 @@ def build_scheduler_from_cfg(cfg: Any, registry: Registry, default_args: Any = N
 
 
 def traverse_registry_tree(registry: Registry, verbose: bool = True) -> list[dict[str, Any]]:
-    """Count the entries of each node of the tree, from the root down, and say where they are defined."""
+    """Return the number of entries of each registry in the tree, from the root down, and their packages."""
     infos = list(_walk(registry.root))
     if verbose:
         for info in infos:
@@ -107,7 +107,7 @@ def _walk(registry: Registry) -> list[dict[str, Any]]:
 
 
 def _folder_of(entry: Any) -> str:
-    """Return the package of an entry, written as a path."""
+    """Return the package of an entry as a path."""
     return "/".join((getattr(entry, "__module__", None) or "").split(".")[:-1])
 
 
@@ -137,7 +137,7 @@ LOG_PROCESSORS = Registry("log_processor", scope=SCOPE)
 INFERENCERS = Registry("inferencer", scope=SCOPE)
 FUNCTIONS = Registry("function", scope=SCOPE)
 
-#: Every one of them by the name it has in ``mmengine.registry``.
+#: All root registries by their name in ``mmengine.registry``.
 ROOTS: dict[str, Registry] = {name: value for name, value in globals().items() if isinstance(value, Registry)}
 
 WEIGHT_INITIALIZERS.add_lazy(
@@ -152,7 +152,7 @@ for _name in ("Sequential", "ModuleList", "ModuleDict"):
 
 
 def count_registered_modules(save_path: str | None = None, verbose: bool = True) -> dict[str, Any]:
-    """Return what every root registry holds; with ``save_path`` also as ``modules_statistic_results.json`` there."""
+    """Return statistics of all root registries; with ``save_path`` write ``modules_statistic_results.json``, too."""
     result: dict[str, Any] = {
         "scan_date": datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S"),
         "registries": _infos(ROOTS, verbose),

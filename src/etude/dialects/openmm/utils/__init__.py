@@ -1,1 +1,1 @@
-"""Small helpers under the names that ``mmcv.utils`` and ``mmengine.utils`` give them. No torch."""
+"""Helpers of ``mmcv.utils`` and ``mmengine.utils``. They import no torch."""

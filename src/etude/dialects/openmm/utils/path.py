@@ -1,4 +1,4 @@
-"""Files and folders."""
+"""Helpers for files and folders: ``mkdir_or_exist``, ``scandir``, ``symlink`` …"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def is_filepath(x: Any) -> bool:
 
 
 def is_abs(path: str) -> bool:
-    """Return whether ``path`` is absolute, or an address in a store (``s3://``, ``http://`` …)."""
+    """Return whether ``path`` is absolute or a URL (``s3://``, ``http://`` …)."""
     return os.path.isabs(path) or path.startswith(("http://", "https://", "s3://", "petrel://"))
 
 
@@ -42,7 +42,7 @@ def symlink(src: Any, dst: Any, overwrite: bool = True, **kwargs: Any) -> None:
 def scandir(
     dir_path: Any, suffix: str | tuple[str, ...] | None = None, recursive: bool = False, case_sensitive: bool = True
 ) -> Iterator[str]:
-    """Paths, relative to ``dir_path``, of the files there that are not hidden."""
+    """Yield the paths, relative to ``dir_path``, of its files that are not hidden."""
     if not is_filepath(dir_path):
         raise TypeError('"dir_path" must be a string or Path object')
     if suffix is not None and not isinstance(suffix, str | tuple):
@@ -66,7 +66,7 @@ def _scan(
 
 
 def find_vcs_root(path: Any, markers: tuple[str, ...] = (".git",)) -> str | None:
-    """Return the nearest folder above ``path`` (or itself) that holds one of ``markers``."""
+    """Return ``path`` or the nearest folder above it that contains one of ``markers``."""
     folder = Path(path).resolve()
     folder = folder.parent if folder.is_file() else folder
     for candidate in (folder, *folder.parents):

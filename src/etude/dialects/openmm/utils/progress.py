@@ -1,4 +1,4 @@
-"""Stop-watches, a progress bar in text, and functions that show it while they work."""
+"""``Timer``, ``ProgressBar``, and ``track_progress`` for loops and process pools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 
 class ProgressBar:
-    """``[>>>   ] 3/6, 1.5 task/s, elapsed: 2s, ETA: 2s``; without a number of tasks only a count."""
+    """Shows ``[>>>   ] 3/6, 1.5 task/s, elapsed: 2s, ETA: 2s``, or a count if the number of tasks is unknown."""
 
     def __init__(self, task_num: int = 0, bar_width: int = 50, start: bool = True, file: TextIO | None = None) -> None:
         self.task_num, self.bar_width, self.completed, self.file = task_num, bar_width, 0, file or sys.stdout
@@ -66,12 +66,12 @@ def _sized(tasks: Any) -> tuple[Iterable[Any], int]:
 def track_progress(
     func: Callable[..., Any], tasks: Any, bar_width: int = 50, file: TextIO = sys.stdout, **kwargs: Any
 ) -> list[Any]:
-    """``[func(task, **kwargs) for task in tasks]`` with a bar. ``tasks``: a sequence, or (iterator, length)."""
+    """Return ``[func(task, **kwargs) for task in tasks]`` with a bar. ``tasks`` is a sequence or (iterator, length)."""
     return [func(task, **kwargs) for task in track_iter_progress(tasks, bar_width, file)]
 
 
 def track_iter_progress(tasks: Any, bar_width: int = 50, file: TextIO = sys.stdout) -> Iterator[Any]:
-    """Yield the tasks one by one, the bar moving on after each."""
+    """Yield the tasks one by one, and update the bar after each."""
     items, number = _sized(tasks)
     bar = ProgressBar(number, bar_width, file=file)
     for task in items:
@@ -102,7 +102,7 @@ def track_parallel_progress(
     keep_order: bool = True,
     file: TextIO = sys.stdout,
 ) -> list[Any]:
-    """Return the same in ``nproc`` processes. ``skip_first`` leaves the first chunk out of the estimate of speed."""
+    """Call ``func`` on all tasks in ``nproc`` processes. ``skip_first`` excludes the first chunk from the speed."""
     items, number = _sized(tasks)
     bar = ProgressBar(number - (nproc * chunksize if skip_first else 0), bar_width, start=not skip_first, file=file)
     results: list[Any] = []
@@ -121,11 +121,11 @@ def track_parallel_progress(
 
 
 class TimerError(Exception):
-    """Asked a stop-watch that does not run."""
+    """A timer is asked that is not running."""
 
 
 class Timer:
-    """``with Timer(): ...`` prints the seconds; or ask :meth:`since_start` and :meth:`since_last_check`."""
+    """A timer. ``with Timer(): ...`` prints the seconds; :meth:`since_start` and others return them."""
 
     def __init__(self, start: bool = True, print_tmpl: str | None = None) -> None:
         self._is_running = False
@@ -172,7 +172,7 @@ _g_timers: dict[str, Timer] = {}
 
 
 def check_time(timer_id: str) -> float:
-    """Seconds since the last call with this id; 0 at the first."""
+    """Return the seconds since the last call with this id; 0 at the first."""
     if timer_id not in _g_timers:
         _g_timers[timer_id] = Timer()
         return 0

@@ -1,4 +1,4 @@
-"""Version numbers that can be compared, the commit of a working copy, and installed packages."""
+"""Compares version numbers, and finds the git commit and installed packages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _parse(version: str) -> tuple[list[int], tuple[str, int] | None, int | None,
 
 
 def digit_version(version_str: str, length: int = 4) -> tuple[int, ...]:
-    """``"1.7.2rc1"`` → ``(1, 7, 2, 0, -1, 1)``: the release, then what ranks before or after it."""
+    """Convert a version to numbers that compare: ``"1.7.2rc1"`` → ``(1, 7, 2, 0, -1, 1)``."""
     if "parrots" in version_str:
         raise AssertionError(f"{version_str} is not a version of torch")
     release, pre, post, dev = _parse(version_str)
@@ -41,7 +41,7 @@ def digit_version(version_str: str, length: int = 4) -> tuple[int, ...]:
 
 
 def parse_version_info(version_str: str, length: int = 4) -> tuple[int | str, ...]:
-    """``"2.0.0rc1"`` → ``(2, 0, 0, 0, 'rc', 1)``."""
+    """Split a version into its parts: ``"2.0.0rc1"`` → ``(2, 0, 0, 0, 'rc', 1)``."""
     release, pre, post, _ = _parse(version_str)
     release = (release + [0] * length)[: max(length, 0)]
     if pre is not None:
@@ -50,7 +50,7 @@ def parse_version_info(version_str: str, length: int = 4) -> tuple[int | str, ..
 
 
 def get_git_hash(fallback: str = "unknown", digits: int | None = None) -> str:
-    """Return the commit of the working copy that the current folder lies in."""
+    """Return the git commit of the current folder."""
     if digits is not None and not isinstance(digits, int):
         raise TypeError("digits must be None or an integer")
     try:
@@ -62,14 +62,14 @@ def get_git_hash(fallback: str = "unknown", digits: int | None = None) -> str:
 
 
 def _minimal_ext_cmd(cmd: list[str]) -> bytes:
-    """Return what a command prints, in an environment that says nothing of languages."""
+    """Return the output of a command, run with the language set to English."""
     environment = {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "HOME") if name in os.environ}
     environment.update(LANGUAGE="C", LANG="C", LC_ALL="C")
     return subprocess.run(cmd, capture_output=True, env=environment, check=False).stdout
 
 
 def is_installed(package: str) -> bool:
-    """Return whether ``package`` (a distribution or an import name) is there."""
+    """Return whether ``package``, a distribution or an import name, is installed."""
     try:
         metadata.distribution(package)
     except metadata.PackageNotFoundError:
@@ -98,6 +98,6 @@ def call_command(cmd: list[str]) -> None:
 
 
 def install_package(package: str) -> None:
-    """Étude installs nothing by itself; a package that is missing is named."""
+    """Raise an error if a package is missing: Étude installs nothing by itself."""
     if not is_installed(package):
         raise RuntimeError(f"the package {package!r} is not installed: pip install {package}")
