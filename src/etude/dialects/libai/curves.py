@@ -1,7 +1,7 @@
 """LiBai's learning-rate schedules as pure functions of the base lr and the step.
 
-The warm-up does not shift the main schedule, which runs from step 0. A linear warm-up rises to the
-value that the main schedule has when the warm-up ends.
+The warm-up does not shift the main schedule, which runs from step 0. A linear warm-up rises to the value that the main
+schedule has when the warm-up ends.
 """
 
 from __future__ import annotations

@@ -137,8 +137,8 @@ class _File:
 class Origins:
     """Records which config this process has read and how it was changed, so that a later error can name the line.
 
-    A script reads its config, changes it and builds parts in separate calls. Only the file that
-    was read last and the overrides since are recorded; the file is parsed only when there is an error.
+    A script reads its config, changes it and builds parts in separate calls. Only the file that was read last and the
+    overrides since are recorded; the file is parsed only when there is an error.
     """
 
     file: str = ""

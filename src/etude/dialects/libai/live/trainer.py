@@ -4,8 +4,8 @@
 
     train(start, max):  with EventStorage:  before_train  ( before_step  run_step  after_step )*  after_train
 
-``after_train`` is always called. ``trainer.iter`` is the current iteration, and ``max_iter`` after the
-last one. Hooks act in the order of registration; there are no priorities.
+``after_train`` is always called. ``trainer.iter`` is the current iteration, and ``max_iter`` after the last one. Hooks
+act in the order of registration; there are no priorities.
 """
 
 from __future__ import annotations

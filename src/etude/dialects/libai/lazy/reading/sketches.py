@@ -1,9 +1,9 @@
 """Reads a config without importing the modules that it names, because such an import may load a whole project.
 
 Everything that the config imports is then a :class:`Sketch`: a name that can be called, has attributes and can be
-written into a lazy call. A name that the source of a module does not have raises the error of an import.
-A name to which a user module assigns a value (``from configs.common.train import train``) is that value: such a
-module is a config too, and runs the same way.
+written into a lazy call. A name that the source of a module does not have raises the error of an import. A name to
+which a user module assigns a value (``from configs.common.train import train``) is that value: such a module is a
+config too, and runs the same way.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tracks the position of a trainer in its data, and resumes from there.
 
-Random numbers in a worker depend on the number of the batch, so a resumed run draws the
-same ones. Those in the main process come from its generators, which a checkpoint holds.
+Random numbers in a worker depend on the number of the batch, so a resumed run draws the same ones. Those in the main
+process come from its generators, which a checkpoint holds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Étude's small compressor: encoder, residual multi-codebook quantization, decoder.
 
-Each level halves the resolution again, quantizes its features with ``m``
-codebooks of ``k`` words side by side, and passes the remainder to the next level. The decoder adds up all levels.
+Each level halves the resolution again, quantizes its features with ``m`` codebooks of ``k`` words side by side, and
+passes the remainder to the next level. The decoder adds up all levels.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ class EMAHook(Hook):
     """Computes ``average = (1 - m) average + m parameter`` every ``interval`` iterations; ``m`` grows in ``warm_up``.
 
     After a training epoch the parameters hold the averages (evaluation and later hooks see them) and the buffers hold
-    the raw values; before the next epoch they are swapped back. So the weights in a checkpoint depend
-    on whether this hook acts before the checkpoint hook (``priority='ABOVE_NORMAL'``: averages) or after it (raw).
+    the raw values; before the next epoch they are swapped back. So the weights in a checkpoint depend on whether this
+    hook acts before the checkpoint hook (``priority='ABOVE_NORMAL'``: averages) or after it (raw).
     """
 
     #: The state of this hook belongs to the weights of a checkpoint, not to the end of its stage: it says whether the

@@ -1,7 +1,7 @@
 """Draws on images with the methods of the installed mmengine's ``Visualizer``, as drawing is no part of training.
 
-Étude's visualizer imports them when one is first called, so that runs that only write scalars
-need neither mmengine nor OpenCV nor matplotlib.
+Étude's visualizer imports them when one is first called, so that runs that only write scalars need neither mmengine nor
+OpenCV nor matplotlib.
 """
 
 from __future__ import annotations
