@@ -222,6 +222,7 @@ def iterations(run: Run) -> None:
     trainer, total = run.runner, run.total_steps or 0
     while run.step < total and not run.stopping:
         train_step(run, None)
+    # After the last iteration ``iter`` is ``max_iter``, as in LiBai, for hooks that act in ``after_train``.
     if run.step > trainer.start_iter or not trainer._only_finishes:
         trainer.iter += 1
 
@@ -353,6 +354,7 @@ class Amp:
         self.enabled, self.device = enabled, torch.device(device).type
         self.scaler: Any = None
         if enabled and self.device == "cuda":
+            # LiBai's initial scale, which grows with the number of data-parallel processes.
             self.scaler = torch.amp.GradScaler("cuda", init_scale=65536.0 * data_parallel_size)
 
     def autocast(self) -> AbstractContextManager[Any]:

@@ -137,7 +137,8 @@ class KaimingInit(BaseInit):
 
     def _said(self) -> dict[str, Any]:
         return {
-            "a": self.a, "mode": self.mode, "nonlinearity": self.nonlinearity, "distribution ": self.distribution
+            "a": self.a, "mode": self.mode, "nonlinearity": self.nonlinearity,
+            "distribution ": self.distribution,  # with the blank that the originals log
         }  # fmt: skip
 
 

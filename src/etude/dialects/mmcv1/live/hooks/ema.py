@@ -36,7 +36,7 @@ class EMAHook(Hook):
         require(isinstance(interval, int) and interval > 0, f"interval must be a positive integer, got {interval!r}")
         require(0 < momentum < 1, f"momentum must lie in (0, 1), got {momentum}")
         self.warm_up, self.interval, self.checkpoint = warm_up, interval, resume_from
-        self.momentum = momentum**interval
+        self.momentum = momentum**interval  # as in mmcv, although a larger interval then averages more slowly
         self.regular_momentum = self.momentum
         self.param_ema_buffer: dict[str, str] = {}
         self.model_parameters: dict[str, Tensor] = {}

@@ -173,6 +173,7 @@ class EvalHook(Hook):
     def after_train_iter(self, runner: BaseRunner) -> None:
         if self.by_epoch or not self._should_evaluate(runner):
             return
+        # As in mmcv: loggers come after this hook, and clearing the buffer would take away their training values.
         for hook in runner._hooks:
             if isinstance(hook, LoggerHook):
                 hook.after_train_iter(runner)

@@ -172,7 +172,7 @@ class Fp16OptimizerHook(OptimizerHook):
     ) -> None:
         super().__init__(grad_clip)
         self.coalesce, self.bucket_size_mb, self.distributed = coalesce, bucket_size_mb, distributed
-        self._scale_update_param: float | None = None
+        self._scale_update_param: float | None = None  # a fixed scale, set again after each step so that it stays
         options: dict[str, Any] = {}
         if loss_scale == "dynamic":
             pass

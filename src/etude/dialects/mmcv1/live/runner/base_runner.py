@@ -294,6 +294,7 @@ class BaseRunner(Resuming, Registration):
             raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
         meta = {} if meta is None else meta
         meta.update(self.meta or {})
+        # As in mmcv: at the end of an epoch, ``iter`` has been increased already and ``epoch`` has not.
         meta.update(epoch=self.epoch + 1, iter=self.iter)
         path = os.path.join(out_dir, filename)
         if self._own_part_only:

@@ -60,6 +60,7 @@ def _collated(batch: Sequence[Any], leaf: Callable[[Any], Any]) -> Any:
         if any(len(item) != len(first) for item in batch):
             raise RuntimeError("each data_itement in list of batch should be of equal size")
         parts = [_collated(samples, leaf) for samples in zip(*batch, strict=True)]
+        # As torch's collate, a batch of tuples becomes a list.
         return _like(type(first), parts) if not isinstance(first, tuple) else parts
     if isinstance(first, Mapping):
         return type(first)({key: _collated([item[key] for item in batch], leaf) for key in first})  # type: ignore[call-arg]

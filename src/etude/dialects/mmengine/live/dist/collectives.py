@@ -119,10 +119,11 @@ def all_reduce_dict(data: dict[str, Tensor], op: str = "sum", group: ProcessGrou
     assert isinstance(data, dict)
     if get_world_size(group) <= 1:
         return
-    keys = sorted(data)
+    keys = sorted(data)  # so that all processes concatenate in the same order
     sizes = [data[key].shape for key in keys]
     device = get_data_device(data)
     dtypes = [data[key].dtype for key in keys]
+    # One dtype for all tensors, so that a single message is enough.
     together = torch.cat([data[key].flatten().to(torch.float64) for key in keys]).to(device)
     all_reduce(together, op=op, group=group)
     parts = torch.split(together, [size.numel() for size in sizes])

@@ -38,7 +38,7 @@ class LoggerHook(Hook):
         ignore_last: bool = True,
         interval_exp_name: int = 1000,
         out_dir: str | Path | None = None,
-        out_suffix: SUFFIX_TYPE = (".json", ".log", ".py", "yaml"),
+        out_suffix: SUFFIX_TYPE = (".json", ".log", ".py", "yaml"),  # MMEngine's default, without a dot before yaml
         keep_local: bool = True,
         file_client_args: dict[str, Any] | None = None,
         log_metric_by_epoch: bool = True,

@@ -35,7 +35,7 @@ class AmpOptimWrapper(OptimWrapper):
             dtype = str(dtype).removeprefix("torch.")
         assert dtype is None or dtype in _DTYPES, f"dtype should be any of {_DTYPES}, got {dtype!r}"
         super().__init__(**kwargs)
-        self._scale_update_param: float | None = None
+        self._scale_update_param: float | None = None  # a fixed scale, set again after each step so that it stays
         self.loss_scaler = self._scaler(loss_scale, use_fsdp)
         self.cast_dtype: torch.dtype | None = getattr(torch, dtype) if dtype is not None else None
 
