@@ -1,7 +1,7 @@
-"""Config languages: which there are, and which of them a file speaks. :mod:`etude.dialects.base` has their contract.
+"""Finds the dialect (config language) of a file. :mod:`etude.dialects.base` has the protocol of dialects.
 
-Each is a folder: ``dialect.py`` (what the engine asks it), ``lower.py`` (config → plan; no torch), ``live/`` (what its
-users' code touches while running), ``files.py`` (its checkpoint layout), ``names.py`` (import names it answers to).
+Each dialect is a folder: ``dialect.py`` (the protocol), ``lower.py`` (config → plan, without torch), ``live/`` (what
+its users' code uses while running), ``files.py`` (checkpoint layout), ``names.py`` (its import names).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "etude.dialects"
-#: The entry points of Étude's own distribution, in the order they are asked whether a file is theirs. They stand here
-#: too, so that no metadata is read for them: that takes longer than recognising a file, and may be of an older install.
+#: The entry points of Étude's own distribution, in the order in which they are asked to recognise a file. They are
+#: here, too, so that no package metadata is read: that takes longer than recognising a file, and may be out of date.
 BUILT_IN = {
     "mcquic": "etude.dialects.mcquic.dialect:McQuic",
     "libai": "etude.dialects.libai.dialect:LiBai",
@@ -59,7 +59,7 @@ def built_in() -> list[Dialect]:
 
 
 def detect(path: str, dialect: str = "") -> Dialect:
-    """Return the dialect that ``path`` is written in; ``dialect`` overrules the guess."""
+    """Return the dialect of ``path``, or the one called ``dialect`` if given."""
     if dialect:
         return find(dialect)
     text = read_text(path)
@@ -75,13 +75,13 @@ def detect(path: str, dialect: str = "") -> Dialect:
 def read(
     path: str, overrides: Sequence[str] = (), *, dialect: str = "", options: Mapping[str, Any] | None = None
 ) -> tuple[Dialect, Tree]:
-    """Return the dialect of ``path`` and what the file says, with overrides applied."""
+    """Return the dialect of ``path``, and its config with overrides applied."""
     found = detect(path, dialect)
     return found, found.read(path, overrides, options=options or {})
 
 
 def listed(name: str) -> Dialect:
-    """Return the dialect of that name, with the project that is checked out in the current folder to be listed."""
+    """Return the dialect of that name, for listing; a project checked out in the current folder is included."""
     from etude.dialects.ownership import enter_checkout
 
     enter_checkout()
@@ -89,8 +89,10 @@ def listed(name: str) -> Dialect:
 
 
 def _is_plainly_native(path: str, text: str) -> bool:
-    """A data file with the section ``optim`` and nothing that other systems write beside it. The others are then not
-    even asked, which keeps the start of the command quick."""
+    """Return whether a data file has the section ``optim`` and nothing of other systems.
+
+    Other dialects are not imported for it then, which makes the command start faster.
+    """
     if not path.endswith((".yaml", ".yml", ".json", ".toml")) or "_base_" in text or "_target_" in text:
         return False
     return re.search(r"""^(optim\s*:|\s*"optim"\s*:|\[optim[.\]])""", text, re.MULTILINE) is not None
@@ -98,7 +100,7 @@ def _is_plainly_native(path: str, text: str) -> bool:
 
 @cache
 def _load(name: str) -> Dialect | None:
-    """Return one of Étude's own; None where its folder is not there."""
+    """Return one of Étude's dialects, or None if its folder is missing."""
     module, _, attribute = BUILT_IN[name].partition(":")
     try:
         made: Dialect = getattr(importlib.import_module(module), attribute)()
@@ -111,7 +113,7 @@ def _load(name: str) -> Dialect | None:
 
 @cache
 def _installed() -> dict[str, EntryPoint]:
-    """Dialects of other distributions."""
+    """Return the dialects of other distributions."""
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN}

@@ -1,4 +1,4 @@
-"""The Dialect contract: everything that Étude asks a config language, and the only way in which it asks.
+"""The ``Dialect`` protocol: the methods through which Étude uses a config language.
 
 .. code-block:: text
 
@@ -10,8 +10,8 @@
 
 A dialect that lowers its config to a native plan implements ``recognise``, ``read`` and ``lower`` and inherits the rest
 from :class:`Dialect`. One whose own runner drives the run derives from :class:`Hosted`. Either is found through the
-entry point group ``etude.dialects``. The module of a dialect's class stays light, because it is imported to recognise
-files: what reads and what runs is imported by the methods that need it.
+entry point group ``etude.dialects``. The module of a dialect's class must be fast to import, because it is needed to
+recognise files: methods import what they need for reading and running.
 """
 
 from __future__ import annotations
@@ -35,69 +35,69 @@ if TYPE_CHECKING:
     from etude.plan import Plan
     from etude.preview.explain import Facts
 
-    #: What Étude does with a native plan; given to dialects, which need not know where it is.
+    #: Étude's functions for native plans, passed to dialects so that they need not import them.
     Assemble = Callable[[Plan, Options], Run]
     Measure = Callable[[Plan, Options, str, str], Mapping[str, Any]]
 
 
 @record
 class Flag:
-    """A flag of ``etude train`` that runs of a dialect know. Dialects may share one."""
+    """A flag of ``etude train`` for runs of a dialect. Dialects may share one."""
 
     name: str
     help: str = ""
     #: Further arguments of ``add_argument``.
     options: Mapping[str, Any] = field(default_factory=dict)
     aliases: Sequence[str] = ()
-    #: What does the same in the dialects that do not know it, for the message that refuses it there.
+    #: What to use instead in dialects without this flag, for the error message.
     instead: str = ""
-    #: Whether it is passed over where it has no effect, as launchers need it.
+    #: Whether it is ignored where it has no effect, because launchers add it.
     ignorable: bool = False
 
     @property
     def dest(self) -> str:
-        """The attribute of the parsed arguments."""
+        """Return the attribute of the parsed arguments."""
         return self.name.lstrip("-").replace("-", "_")
 
 
 class Dialect(Protocol):
-    """One config language. The methods that have a body here do what a native plan needs."""
+    """One config language. Methods with a body here do what a native plan needs."""
 
-    #: As in ``--dialect`` and :attr:`etude.plan.Plan.dialect`.
+    #: The name in ``--dialect`` and :attr:`etude.plan.Plan.dialect`.
     name: str
-    #: As its users call the system.
+    #: The name that users know the system by.
     title: str
-    #: Whether a runner of its own drives the run, and keeps the log and the checkpoints as its users know them.
+    #: Whether the system's own runner drives the run, and writes its log and checkpoints.
     drives_itself: bool = False
     flags: Sequence[Flag] = ()
-    #: Flags of every ``etude train`` that change nothing here.
+    #: Flags of ``etude train`` that have no effect in this dialect.
     idle_flags: Sequence[str] = ()
-    #: The key of the seed, where one is drawn at every start of a config that has none.
+    #: The key of the seed, if the system draws a random one for configs without it.
     seed_key: Sequence[str] = ()
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def recognise(self, path: str, text: str) -> bool:
-        """Return whether the file is of this dialect, from its keys and imports alone."""
+        """Return whether the file is of this dialect, by its keys and imports."""
 
     @abstractmethod
     def read(self, path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]) -> Tree:
-        """Return what the config says, with overrides applied."""
+        """Read the config, with overrides applied."""
 
     @abstractmethod
     def lower(self, tree: Tree) -> Plan:
-        """Return what will run; raise one :class:`~etude.errors.ConfigError` with everything that is wrong."""
+        """Return the plan of a config. Raises one :class:`~etude.errors.ConfigError` with all mistakes."""
 
     def check(self, tree: Tree) -> list[Finding]:
-        """Return everything that is wrong with a config."""
+        """Return all findings about a config."""
         try:
             return self.settle(self.lower(tree))[1]
         except ConfigError as error:
             return list(error.findings)
 
     def settle(self, plan: Plan, tree: Tree | None = None) -> tuple[Plan, list[Finding]]:
-        """Return the plan with arguments as their components declare them, and what is wrong with it."""
+        """Return the plan with arguments converted to the types of their components, and findings about it."""
         from etude.inspection.check import settle
 
         return settle(plan)
@@ -105,15 +105,15 @@ class Dialect(Protocol):
     # -- running ---------------------------------------------------------------------------------------------------
 
     def build(self, plan: Plan, options: Options, assemble: Assemble) -> Run:
-        """Return the run of a plan. ``assemble`` makes that of a native one."""
+        """Build the run of a plan. ``assemble`` builds that of a native one."""
         return assemble(plan, options)
 
     def shorten_plan(self, plan: Plan) -> Plan:
-        """Return the plan of ``--fast-dev-run``, where the plan decides how long a run is."""
+        """Return the plan for ``--fast-dev-run``, if the plan decides the length of a run."""
         return plan
 
     def shorten_run(self, run: Run, steps: int = 2) -> None:
-        """Let a run that was built end after one epoch of ``steps`` batches, everything else being as planned."""
+        """Let a built run end after one epoch of ``steps`` batches."""
         run.total_steps = run.steps_per_epoch = run.hooks.steps_per_epoch = min(steps, run.steps_per_epoch or steps)
         run.max_epochs = 1
         for split, loader in run.data.items():
@@ -122,7 +122,7 @@ class Dialect(Protocol):
         run.hooks.compile()
 
     def check_run(self, run: Run, facts: Callable[[Run], Facts], folder: Callable[[], str | Path]) -> list[Finding]:
-        """Return what only data, model and disk show to be wrong with a plan, right before the first step."""
+        """Return findings that need the data, the model and the disk, right before the first step."""
         from etude.inspection.check.reality import check_facts
 
         if run.plan is None:
@@ -131,23 +131,23 @@ class Dialect(Protocol):
         return check_facts(run.plan, facts(run), parameters=names, folder=str(folder()))
 
     def explain(self, error: BaseException, plan: Plan | None) -> EtudeError | None:
-        """Return the error to report instead of an exception that the config caused; None where it did not."""
+        """Return the error to report for an exception that the config caused; None if it did not."""
         return getattr(error, "etude_reported", None)
 
     def require_loadable(self, run: str) -> None:
-        """Raise where ``etude.load`` cannot make the model of a run of this dialect."""
+        """Raise an error if ``etude.load`` cannot build the model of a run of this dialect."""
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- plans and results -----------------------------------------------------------------------------------------
 
     def prepare(self, run: Run) -> None:
-        """Build what a run builds only when it begins, so that its lengths and groups are known."""
+        """Build the parts that a run builds only when it begins, so that its length and groups are known."""
 
     def rehearse(self, run: Run, record: Record) -> bool:
-        """Go through a run that :attr:`drives_itself` with nothing computed; False where that cannot be done."""
+        """Rehearse a run that :attr:`drives_itself` without computing anything. Return False if that is impossible."""
         return False
 
     def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
-        """Return the results of ``etude test``. ``measure`` gets those of a native plan."""
+        """Return the results of ``etude test``. ``measure`` computes those of a native plan."""
         return measure(plan, options, checkpoint, split)
 
     # -- files -----------------------------------------------------------------------------------------------------
@@ -157,34 +157,34 @@ class Dialect(Protocol):
         return []
 
     def bytes_beside(self, run: Run) -> int:
-        """Return what a checkpoint takes beside parameters: random numbers, counters, the config."""
+        """Return the size of a checkpoint without parameters: random generators, counters, the config."""
         return 32_000
 
     def keep_apart(self, tree: Tree) -> list[str]:
-        """Return overrides that let two runs of one config in two folders share no file."""
+        """Return overrides with which two runs of one config in two folders share no file."""
         return []
 
     # -- catalogues ------------------------------------------------------------------------------------------------
 
     def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
-        """Return what a config can name: table → name → a line about it; with what the modules of ``tree`` add."""
+        """Return the names that a config can use, as table → name → description, including the modules of ``tree``."""
         return {}
 
     @abstractmethod
     def schema(self, tree: Tree | None = None) -> dict[str, Any]:
-        """Return the keys of a config as JSON Schema, with what the modules of ``tree`` add."""
+        """Return the JSON Schema of a config, including the modules of ``tree``."""
 
     @abstractmethod
     def reference(self, tree: Tree | None = None) -> str:
-        """Return the same to read, in Markdown."""
+        """Return the schema as Markdown."""
 
     def convert(self, tree: Tree) -> tuple[dict[str, Any], list[str]]:
-        """Return a native config that trains the same, and notes about it."""
+        """Return a native config that trains the same, and notes about differences."""
         raise UserError(f"configs of {self.name} cannot be converted yet; `etude train` runs them as they are")
 
 
 class Lowering(Protocol):
-    """The module that reads a dialect's configs and makes plans of them."""
+    """The module that reads the configs of a dialect and makes plans."""
 
     def read(self, path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree: ...
     def lower(self, tree: Tree) -> Plan: ...
@@ -192,7 +192,7 @@ class Lowering(Protocol):
 
 
 class Hosted(Dialect, Protocol):
-    """A dialect whose own runner drives the core's functions."""
+    """A dialect of a system whose own runner drives the run."""
 
     drives_itself: bool = True
 
@@ -203,7 +203,7 @@ class Hosted(Dialect, Protocol):
     def read(self, path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]) -> Tree:
         from etude.dialects.ownership import enter_checkout
 
-        if not options.get("no_python_config"):  # which forbids code of the current folder
+        if not options.get("no_python_config"):  # that forbids code of the current folder
             enter_checkout()
         return self.lowering().read(path, overrides, options=options)
 
@@ -216,21 +216,21 @@ class Hosted(Dialect, Protocol):
         return [*findings, *(self.settle(plan)[1] if plan is not None and not wrong else ())]
 
     def settle(self, plan: Plan, tree: Tree | None = None) -> tuple[Plan, list[Finding]]:
-        """Return the plan as it is and, with a tree on the first rank, the warnings that lowering does not give."""
+        """Return the plan unchanged and, with a tree on rank 0, warnings in addition to those of lowering."""
         found: list[Finding] = []
         if tree is not None and os.environ.get("RANK", "0") == "0":
             found = [one for one in self.lowering().survey(tree)[1] if one.severity == "warning"]
         return plan, [*found, *(check_length(plan) if self.trains(plan) else ())]
 
     def trains(self, plan: Plan) -> bool:
-        """Return whether a plan is one of a training, which needs a length."""
+        """Return whether a plan trains, so that it needs a length."""
         return "train" in plan.data or not plan.data
 
     def shorten_plan(self, plan: Plan) -> Plan:
         return replace(plan, train=replace(plan.train, limit_batches=2, epochs=1, steps=None))
 
     def shorten_run(self, run: Run, steps: int = 2) -> None:
-        """Nothing: the plan was shortened."""
+        """Do nothing: the plan was shortened."""
 
     def check_run(self, run: Run, facts: Callable[[Run], Facts], folder: Callable[[], str | Path]) -> list[Finding]:
         return []
@@ -255,6 +255,6 @@ class Hosted(Dialect, Protocol):
 
 
 def driven(run: Run) -> Run:
-    """Return ``run``, whose loop trains from the first point to the last."""
+    """Mark that the loop of ``run`` does everything, from the first point to the last."""
     run.drive = run.loop
     return run

@@ -1,8 +1,8 @@
-"""Exceptions that the values of a foreign config caused, reported as mistakes of the config.
+"""Reports exceptions that wrong values of other systems' configs cause as errors of the config.
 
-The parts of another system are made as that system makes them, many of them only when training begins, and refuse wrong
+Parts of another system are built as that system does it, many of them only when training begins, and refuse wrong
 values with assertions and plain exceptions. Before the first step, with no user-defined code involved, such an
-exception is about the config: it is reported with the place of what was being made, and nothing else.
+exception is about the config, and is reported with the place of the part that was being built.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from etude.records import replace
 if TYPE_CHECKING:
     from etude.core.hook import Site
 
-#: What the parts of the other systems refuse values with.
+#: Exceptions that parts of other systems raise for wrong values.
 REFUSALS = (TypeError, ValueError, AssertionError, KeyError, AttributeError, RuntimeError, ZeroDivisionError, OSError)
 
 
 def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
-    """Return the error to report instead, or None where the exception is not about a config."""
+    """Return the error to report, or None if the exception is not about a config."""
     known: EtudeError | None = getattr(error, "etude_reported", None)
     if known is not None or plan is None:
         return known
@@ -74,7 +74,7 @@ def _refused(error: BaseException, message: str) -> str:
 
 @contextmanager
 def making(given: Mapping[str, Any]) -> Iterator[None]:
-    """Note on an exception that it came while ``given``, an entry of a config with its type, was made.
+    """Attach ``given``, an entry of a config with its type, to exceptions raised while it is built.
 
     Registries open it around every part that they make, so that an exception knows what it belongs to: the innermost
     part comes first.
@@ -87,7 +87,7 @@ def making(given: Mapping[str, Any]) -> Iterator[None]:
 
 
 def note_actor(error: BaseException, actor: object) -> None:
-    """Note on ``error`` that it came while ``actor``, a hook that was made long before, was called."""
+    """Attach ``actor``, a hook that was built earlier, to ``error``, which it raised."""
     error.etude_actors = [*getattr(error, "etude_actors", ()), type(actor).__name__]  # type: ignore[attr-defined]
 
 
@@ -109,7 +109,7 @@ def _kind(given: Mapping[str, Any]) -> str:
 
 
 def _place_of(error: BaseException, plan: Plan) -> str:
-    """Return where the config asks for what was being made, or for the object at work; empty where it does not."""
+    """Return the place in the config of the part that was being built, or of the hook that raised; else empty."""
     made, entries = _being_made(error), list(_typed((), plan.source))
     if not plan.places or not entries:
         return next(filter(None, (_line_of(_kind(given), plan) for given in made)), "")
@@ -123,7 +123,7 @@ def _place_of(error: BaseException, plan: Plan) -> str:
 
 
 def _typed(path: tuple[str | int, ...], value: Any) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
-    """Every mapping with a type in a resolved config, and the way to it."""
+    """Yield every mapping with a type in a resolved config, with its path."""
     if isinstance(value, Mapping):
         if value.get("type") is not None:
             yield path, value
@@ -139,7 +139,7 @@ def _is_kind(written: str, made: str) -> bool:
 
 
 def _fits(known: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Return whether ``given`` is made of that entry, as far as plain values tell."""
+    """Return whether ``given`` is built from that entry, as far as plain values show."""
     plain = {key: value for key, value in known.items() if isinstance(value, str | int | float)}
     return all(key in given and given[key] == value for key, value in plain.items() if key != "type")
 
@@ -156,7 +156,7 @@ def _newest(path: tuple[str | int, ...], known: Mapping[str, Any], plan: Plan, m
 
 
 def _line_of(made: str, plan: Plan) -> str:
-    """Return the first line of the config's files that names ``made`` as a type; empty where none does."""
+    """Return the first line of the config's files that has ``made`` as a type; else empty."""
     wanted = re.compile(rf"type\s*[=:]\s*[\"']?[\w.]*\b{re.escape(made)}\b")
     for file in plan.files:
         try:

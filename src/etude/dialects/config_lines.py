@@ -1,4 +1,4 @@
-"""Names the line of a config that a failure is about: a path or address that the message quotes, or ``num_classes``."""
+"""Finds the line of a config that an error is about: a path or URL in the message, or ``num_classes``."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 from etude.config.tree import Path, dotted
 from etude.plan import Plan
 
-#: What torch says of a label that the model has no class for.
+#: torch's messages about a label that is too large for the model.
 _LABEL = re.compile(r"Target (\d+) is out of bounds|Class values must be smaller than num_classes")
-#: What systems, loaders and datasets say of files that they do not find.
+#: Messages about missing files.
 _LOST = re.compile(r"No such file|(?:does|do) not exist|cannot be downloaded|downloads nothing|can ?not be found")
 
 
 def point_out(error: BaseException, plan: Plan | None) -> None:
-    """Note the line on ``error``, for the command to print below its message."""
+    """Attach the line to ``error``, so that the command prints it below the message."""
     line = line_about(str(error), plan)
     if line:
         error.etude_line = line  # type: ignore[attr-defined]
 
 
 def line_about(message: str, plan: Plan | None = None) -> str:
-    """Return where the config says what ``message`` complains of, and what is wrong; empty where that is not known."""
+    """Return the place in the config that ``message`` is about, and what is wrong; empty if it is unknown."""
     label = _LABEL.search(message)
     if label is not None:
         return _about_label(int(label[1]) if label[1] else None, plan)
@@ -38,7 +38,7 @@ def line_about(message: str, plan: Plan | None = None) -> str:
 
 
 def _about_label(label: int | None, plan: Plan | None) -> str:
-    """Return what ``num_classes`` has to be; torch does not always say which label was too large."""
+    """Return what ``num_classes`` has to be. torch does not always say which label is too large."""
     least = f"a sample has label {label}, so {{}} at least {label + 1}" if label is not None else ""
     found = [(path, value) for path, value in _values((), plan.source) if path[-1] == "num_classes"] if plan else []
     small = [(path, value) for path, value in found if isinstance(value, int) and (label is None or value <= label)]
@@ -50,7 +50,7 @@ def _about_label(label: int | None, plan: Plan | None) -> str:
 
 
 def _values(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
-    """Yield every value of a resolved config that is no container, and the way to it."""
+    """Yield every value of a resolved config that is no container, with its path."""
     items: Any = ()
     if isinstance(value, Mapping):
         items = value.items()

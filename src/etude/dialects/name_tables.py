@@ -1,10 +1,10 @@
-"""Reads ``names.json`` of a dialect: which import names it serves, and what stands behind each. No torch.
+"""Reads ``names.json`` of a dialect, which maps import names to Étude's modules. Imports no torch.
 
-``modules`` maps a served module to its names, grouped by where Étude keeps them::
+``modules`` maps a module of the original to its names, grouped by Étude's module::
 
     "mmengine.config": {".openmm.config.config_v2": "Config ConfigDict DictAction", "+": "mmengine.utils"}
 
-A leading dot stands for ``etude.dialects``, ``Lamb=LAMB`` serves ``LAMB`` as ``Lamb``, and ``+`` adds all names of
+A leading dot means ``etude.dialects``, ``Lamb=LAMB`` provides ``LAMB`` as ``Lamb``, and ``+`` adds all names of
 other modules. The group ``""`` holds whole modules: ``comm=detectron2.utils.comm``. ``imported`` lists names that a
 file of the original imports from its other files: users import, and tests patch, them there, too. ``out_of_scope`` maps
 a reason to the names that are refused for it, below the prefix before ``:``. ``registered`` and ``projects`` are what
@@ -19,13 +19,13 @@ from typing import Any
 
 from etude.config.files import table_beside
 
-#: Served module → name → ``module:attribute``, or a module.
+#: Module of the original → name → ``module:attribute``, or a module.
 Table = dict[str, dict[str, str]]
 _OURS = "etude.dialects"
 
 
 class NameTables:
-    """The tables beside one dialect's ``names.py``, which :mod:`etude.dialects.imports` unites."""
+    """The tables beside one dialect's ``names.py``, which :mod:`etude.dialects.imports` combines."""
 
     def __init__(self, module: str) -> None:
         read: dict[str, Any] = table_beside(module, "names.json")
@@ -41,7 +41,7 @@ class NameTables:
 
 
 def _homes(modules: Table) -> Table:
-    """Return, for each package, where its names are kept; of several places the first."""
+    """Map package → name → its (first) place."""
     homes: Table = {}
     for module in reversed(modules):
         homes.setdefault(module.partition(".")[0], {}).update(modules[module])

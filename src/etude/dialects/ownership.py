@@ -1,4 +1,4 @@
-"""Decides who answers to an import name: Étude, the original that is on disk, or a folder of the user.
+"""Decides what an import name means: Étude's module, an installed original, or a folder of the user.
 
 The rule, for ``etude train``, ``etude exec`` and ``etude.compat.install()``:
 
@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
 
-#: Package → files in its folder that tell the original from a folder of the user with the same name.
+#: Package → files that distinguish the original from a user folder of the same name.
 MARKS: dict[str, tuple[str, ...]] = {
     "mmcv": ("__init__.py", "version.py"),
     "mmengine": ("version.py", "runner/runner.py"),
@@ -40,7 +40,7 @@ _NEW_WORLD = r"(?m)^\s*(?:from|import)\s[^#\n]*\b(?:mmengine|mmcv\.transforms)\b
 
 
 def original(package: str) -> str | None:
-    """Return the folder of the original ``package``; None where there is none."""
+    """Return the folder of the original ``package``, or None."""
     for folder in _folders(package):
         if is_original(folder, package):
             return folder
@@ -60,12 +60,12 @@ def enter_checkout() -> None:
 
 
 def is_original(folder: str, package: str) -> bool:
-    """Return whether ``folder`` carries the marks of the original ``package``."""
+    """Return whether ``folder`` has the files of the original ``package``."""
     return all(os.path.isfile(os.path.join(folder, mark)) for mark in MARKS.get(package, _ANY_PACKAGE))
 
 
 def version(package: str) -> str:
-    """Return the version that the original's own file says; empty where there is no original, or none is said."""
+    """Return the version in the original's own files; empty if there is none."""
     folder = original(package)
     for name in ("version.py", "__init__.py") if folder else ():
         text = _text(os.path.join(folder or "", name))
@@ -76,18 +76,18 @@ def version(package: str) -> str:
 
 
 def generation(package: str) -> int:
-    """Return the first number of the original's version; 0 where there is no original."""
+    """Return the major version of the original; 0 if there is no original."""
     head = version(package).partition(".")[0]
     return int(head) if head.isdecimal() else 0
 
 
 def user_folders(name: str) -> list[str]:
-    """Return the folders on ``sys.path`` that stand for the module ``name`` and belong to the user."""
+    """Return the user's folders on ``sys.path`` that are the module ``name``."""
     return [folder for folder in _folders(name) if not _inside_original(folder, name)]
 
 
 def original_folders(name: str) -> list[str]:
-    """Return the folders of originals that stand for the module ``name``."""
+    """Return the folders of originals that are the module ``name``."""
     found = [folder for folder in _folders(name) if _inside_original(folder, name)]
     package, _, rest = name.partition(".")
     top = original(package) if not found else None
@@ -103,7 +103,7 @@ def source_in(top: str, module: str) -> tuple[str, list[str] | None] | None:
 
 
 def is_users(name: str) -> bool:
-    """Return whether the user has a module of this name, as a folder or as a file, where Python looks."""
+    """Return whether the user has a module of this name on ``sys.path``, as a folder or as a file."""
     parent, _, last = name.rpartition(".")
     beside = user_folders(parent) if parent else list(_entries())
     return bool(user_folders(name)) or any(os.path.isfile(os.path.join(folder, f"{last}.py")) for folder in beside)
@@ -122,7 +122,7 @@ def wants_mmcv2() -> bool:
 
 
 def is_of_mmengine(package: str) -> bool:
-    """Return whether the project on disk is written for MMEngine: mmcls 1.x and mmdet 3.x are, older ones are not."""
+    """Return whether the installed project is written for MMEngine, as mmcls 1.x and mmdet 3.x are."""
     return generation(package) >= {"mmdet": 3}.get(package, 1)
 
 
@@ -146,7 +146,7 @@ def _inside_original(folder: str, name: str) -> bool:
 
 
 def _editable(package: str) -> str | None:
-    """Return the folder of an editable install that setuptools serves by a finder instead of by ``sys.path``."""
+    """Return the folder of an editable install for which setuptools adds a finder instead of a ``sys.path`` entry."""
     for finder in sys.meta_path:
         if getattr(finder, "__module__", "").startswith("__editable__") and hasattr(finder, "find_spec"):
             spec: importlib.machinery.ModuleSpec | None = finder.find_spec(package, None)

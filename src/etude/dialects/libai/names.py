@@ -1,26 +1,26 @@
-"""The import names of LiBai, OneFlow and detectron2 (``names.json``), and what they stand for. No torch."""
+"""Maps the import names of LiBai, OneFlow and detectron2 (``names.json``) to Étude's modules. Imports no torch."""
 
 from __future__ import annotations
 
 from etude.dialects.name_tables import NameTables, Table
 
-#: The releases that Étude follows, for code that asks for ``__version__``.
+#: The versions that Étude behaves like, for code that reads ``__version__``.
 LIBAI = "0.3.0"
 DETECTRON2 = "0.6"
 
 _TABLES = NameTables(__file__)
 MODULES: Table = _TABLES.modules
 OUT_OF_SCOPE: dict[str, str] = _TABLES.out_of_scope
-#: Package or module → the one that has what the table lacks; both use the same names.
+#: Package or module → another one with the same names, for names that are not in the table.
 FALLBACK = {
     "oneflow": "torch",
     "oneflow._C": "etude.dialects.libai.live.oneflow.kernels",
     "flowvision": "torchvision",
 }
-#: Compiled modules of the original that Étude has a stand-in for where they were not built.
+#: Compiled modules of the original that Étude replaces if they were not built.
 COMPILED = ("libai.data.data_utils.helpers",)
-#: What Étude serves even where the original is installed or checked out; models, layers, data sets and tokenizers are
-#: the original's.
+#: Modules that Étude provides even if the original is installed or checked out. Models, layers, datasets and tokenizers
+#: are the original's.
 ENGINE = (
     "detectron2.checkpoint", "detectron2.config", "detectron2.engine", "detectron2.evaluation.evaluator",
     "detectron2.evaluation.testing", "detectron2.solver", "detectron2.utils.comm", "detectron2.utils.events",

@@ -1,4 +1,4 @@
-"""Tells detectron2's configs in YAML, which only change the defaults of a script's ``CfgNode``, and refuses them."""
+"""Recognises detectron2's yacs configs (YAML), and raises an error: they only change defaults of a script's CfgNode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from etude.config.files import display
 from etude.errors import ConfigError
 
-#: Their sections, which say nothing without the script that they are for.
+#: Sections of yacs configs, which only their script can use.
 _SECTION = r"(?m)^(?:MODEL|SOLVER|DATASETS|DATALOADER|_BASE_)[ \t]*:"
 
 
@@ -16,7 +16,7 @@ def is_yacs(text: str) -> bool:
 
 
 def refuse_yacs(path: str) -> None:
-    """Raise for a file of those: what is trained is in a script."""
+    """Raise an error for a yacs config, because only its script says what is trained."""
     with open(path, encoding="utf-8") as file:
         found = re.search(_SECTION, file.read())
     if found is None:

@@ -1,4 +1,4 @@
-"""The config as McQuic's users see it: how values are read and written, and the messages for what may not stand there.
+"""McQuic's Config: its sections, how values are read and written, and the messages for wrong ones.
 
 :mod:`.schema` says what may stand where.
 """
@@ -19,7 +19,7 @@ _FALSE = {"f", "F", "false", "False", "FALSE", "off", "Off", "OFF", "n", "N", "n
 
 
 class ValidationError(ValueError):
-    """A config that cannot be read. ``messages`` is a nested mapping with a list of texts at every wrong place."""
+    """A config cannot be read. ``messages`` is a nested mapping with a list of texts for every wrong key."""
 
     def __init__(self, messages: Any) -> None:
         self.messages = messages
@@ -62,19 +62,19 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 @dataclass
 class General:
-    """Something looked up in a registry: its ``key`` there and the ``params`` it is made with."""
+    """An entry of a registry: its ``key`` and the ``params`` to build it with."""
 
     key: str
     params: dict[str, Any]
 
-    # McQuic writes and saves sections with small letters, and its code reads them with capital ones.
+    # McQuic's files have keys in lower case, and its code reads attributes in upper case.
     Key = property(attrgetter("key"))
     Params = property(attrgetter("params"))
 
 
 @dataclass
 class GPU:
-    """How many devices are wanted, and with how much memory (MiB, -1: any)."""
+    """The number of devices, and the memory that each should have (MiB, -1 for any)."""
 
     gpus: int
     vRam: int
@@ -113,7 +113,7 @@ class Train:
 
     @property
     def Optim(self) -> General:
-        """With the learning rate for this batch: the configured one is meant for 64 samples a step."""
+        """Return the optimizer with its learning rate, which is configured for 64 samples, scaled to the batch size."""
         scaled = deepcopy(self.optim)
         if "lr" in scaled.params:
             scaled.params["lr"] /= 2 ** (3 - math.log2(self.batchSize * self.gpu.gpus) / 2)
@@ -134,7 +134,7 @@ class Train:
 
 @dataclass
 class Config:
-    """A whole config: ``Config.deserialize(dict)`` reads one, ``config.serialize()`` gives a dict that reads again."""
+    """A whole config. ``Config.deserialize(dict)`` reads it; ``config.serialize()`` returns a dict to read again."""
 
     model: General
     train: Train
@@ -147,7 +147,7 @@ class Config:
 
     @staticmethod
     def deserialize(data: Mapping[str, Any]) -> Config:
-        """Read a config; keys of the top level with a ``$`` (``$schema``) are for editors and left out."""
+        """Read a config. Top-level keys with a ``$`` (``$schema``) are for editors and are ignored."""
         config: Config = ConfigSchema().load({key: value for key, value in data.items() if "$" not in str(key)})
         return config
 
@@ -163,7 +163,7 @@ _MADE: dict[str, type[Any]] = {"Config": Config, "Train": Train, "General": Gene
 
 
 def _read(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Return a value as its schema says, or raise with what is wrong."""
+    """Convert a value as its schema says. Raises ``ValidationError`` if that is impossible."""
     if value is None:
         raise ValidationError(["Field may not be null."])
     if "$ref" in schema:
@@ -176,7 +176,7 @@ def _read(value: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def _section(value: Any, name: str) -> Any:
-    """Read a mapping with the keys of a section and no others; all that is wrong with it is reported at once."""
+    """Read a mapping with exactly the keys of a section. Raises one error for all mistakes."""
     if not isinstance(value, Mapping):
         raise ValidationError({"_schema": ["Invalid input type."]})
     known = fields(name)
@@ -186,7 +186,7 @@ def _section(value: Any, name: str) -> Any:
 
 
 def _collected(given: Mapping[Any, tuple[Any, Mapping[str, Any]]], wrong: dict[Any, Any]) -> dict[Any, Any]:
-    """Return the values of ``given`` (key → value, schema); raise where any of them, or something before, is wrong."""
+    """Return the values of ``given`` (key → value, schema). Raises one error for them and for those in ``wrong``."""
     found = {}
     for key, (value, schema) in given.items():
         try:
@@ -209,7 +209,7 @@ class ConfigSchema:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses as dicts; a list that was not given is written as an empty one, so that the result reads again."""
+    """Return dataclasses as dicts. A missing list becomes an empty one, so that the result can be read again."""
     if hasattr(value, "__dataclass_fields__"):
         found = {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
         return {name: [] if item is None else item for name, item in found.items()}

@@ -1,4 +1,4 @@
-"""McQuic, as a dialect."""
+"""The dialect of McQuic configs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from etude.plan import Plan
 
 _KEYS = r"(?m)^\s+[\"']?(schdr|valFreq|trainSet|valSet|externalLib|wantsMore|batchSize)[\"']?\s*:"
-#: No other system says ``key`` and ``params`` of its model.
+#: Only McQuic's configs have ``key`` and ``params`` in ``model``.
 _MODEL = r"(?m)^[\"']?model[\"']?\s*:\s*(\{\s*[\"']?(key|params)\b|\n\s+[\"']?(key|params)[\"']?\s*:)"
 
 
 class McQuic(Hosted):
-    """Configs of ``mcquic train``."""
+    """Reads configs of ``mcquic train``."""
 
     name = "mcquic"
     title = "McQuic"

@@ -1,4 +1,4 @@
-"""Lists what a McQuic config can name by ``key``, for ``etude list --dialect mcquic``."""
+"""Lists the entries that a McQuic config can name by ``key``, for ``etude list --dialect mcquic``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from etude.dialects.mcquic.schema import SCHEMA
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 
-#: Section and key of a config → the registry that it names something of.
+#: Section and key of a config → the registry of its ``key``.
 _NAMED_IN = {
     ("", "model"): "model",
     ("Train", "optim"): "OptimizerRegistry",
@@ -24,8 +24,7 @@ _NAMED_IN = {
 
 
 def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
-    """Registry → key → where it comes from and a line about it, read off the sources; with ``tree`` also what its
-    libraries register."""
+    """Map registry → key → origin and description, from sources; with ``tree``, including its external libraries."""
     tree = tree or Tree({})
     folders = [str(Path(file).absolute().parent) for file in tree.files]
     return {
@@ -35,7 +34,7 @@ def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
 
 
 def schema(tree: Tree | None = None) -> dict[str, Any]:
-    """Return the JSON Schema of a config; with ``tree`` also what its project registers, with the arguments."""
+    """Return the JSON Schema; with ``tree``, including the entries of its external libraries with their arguments."""
     made = copy.deepcopy(SCHEMA)
     sections = {"": made["properties"], "Train": made["$defs"]["Train"]["properties"]}
     for (section, name), registry in _NAMED_IN.items() if tree is not None else ():
@@ -54,7 +53,7 @@ def _call(key: str, target: str, tree: Tree | None) -> dict[str, Any]:
     signature = scan.signature(target, folders=[*folders, *sys.path], known=kept)
     if signature is None:
         return {"properties": {"key": {"const": key}}}
-    given = ("self", "params", "optimizer")  # what the trainer adds
+    given = ("self", "params", "optimizer")  # added by the trainer
     arguments: dict[str, Any] = {one.key: {} for one in signature.parameters if one.name not in given}
     params = {"type": "object", "properties": arguments, "additionalProperties": signature.open}
     return {"properties": {"key": {"const": key}, "params": params}}

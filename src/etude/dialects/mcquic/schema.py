@@ -1,5 +1,7 @@
-"""What may stand where in a config of McQuic. ``schema.json`` is the source of everything: reading and writing
-(:mod:`.config`), checks, the JSON schema and its readable form."""
+"""The keys of McQuic configs, from their JSON Schema ``schema.json``.
+
+Reading and writing (:mod:`.config`), checks and the documentation use it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ TARGETS: tuple[str, ...] = tuple(fields("Train")["target"]["enum"])
 
 
 def markdown_schema() -> str:
-    """Return the same to read."""
+    """Return the schema as Markdown."""
     lines = ["# The config of McQuic", ""]
     for name in ("Config", "Train", "General", "GPU"):
         lines += [f"## {name}", "", "| key | value | required | |", "|---|---|---|---|"]

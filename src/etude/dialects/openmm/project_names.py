@@ -1,4 +1,4 @@
-"""Knows which names of OpenMMLab's configs come only with the project that defines them. No torch."""
+"""Says what to install for hooks and other names that only exist in OpenMMLab projects. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from etude.dialects import ownership
 from etude.errors import is_slip, nearest, suggest
 
-#: What to install → the hooks, optimizers and samplers of it that Étude has no stand-in for.
+#: Package to install → its hooks, optimizers and samplers that Étude does not have.
 _OWNERS = {
     "mmengine": (
         "PrepareTTAHook BaseTTAModel NaiveVisualizationHook ProfilerHook NPUProfilerHook DeepSpeedStrategy "
@@ -24,7 +24,7 @@ _OWNERS = {
     ),
     "mmtrack==0.14.0": "SiameseRPNLrUpdaterHook SiameseRPN SiameseRPNOptimizerHook SiameseRPNFp16OptimizerHook",
 }
-#: Packages whose configs name one another (`mmpretrain::…`, `default_scope`).
+#: Packages whose configs refer to one another (`mmpretrain::…`, `default_scope`).
 _PACKAGES = [
     "mmaction",
     "mmagic",
@@ -58,7 +58,7 @@ _OWNER = {name: package for package, names in _OWNERS.items() for name in names.
 
 
 def owner_of(name: str) -> str:
-    """Return the package that ``name`` comes with; empty for a name that no project is known for."""
+    """Return the package that has ``name``; empty if no project is known for it."""
     return _OWNER.get(name, "")
 
 
@@ -69,26 +69,26 @@ def package_of(path: str) -> str:
 
 
 def remedy(name: str, known: Iterable[str]) -> str:
-    """Say what to do about the unknown ``name``: install its project, or write the near one of ``known``."""
+    """Return a hint about the unknown ``name``: install its project, or use a similar one of ``known``."""
     owner = owner_of(name)
     return f"it comes with its project: pip install {owner}" if owner else suggest(name, list(known))
 
 
 def install(package: str) -> str:
-    """Return the command that installs ``package``, or the name that was meant."""
+    """Return the command that installs ``package``, or a similar name if it is misspelt."""
     near = None if package in _PACKAGES else nearest(package, _PACKAGES)
     return f"did you mean {near!r}?" if near and is_slip(package, near) else f"pip install {package}"
 
 
 def missing_project(scope: str) -> str:
-    """Say what to install if the project that a config is for, by its ``default_scope``, is not there; else nothing."""
+    """Return what to install if the project of a config (its ``default_scope``) is missing; else an empty text."""
     if not scope.startswith("mm") or scope == "mmengine" or ownership.original(scope) is not None:
         return ""
     return f"{scope}, which the config is for, is not installed: {install(scope)}"
 
 
 def missing_mmcv(scope: str) -> str:
-    """Say what to install if the project of MMEngine that a config is for imports an mmcv that is not there."""
+    """Return what to install if the project of a config needs an mmcv that is missing; else an empty text."""
     folder = ownership.original(scope) if scope else None
     if folder is None or ownership.generation("mmcv") >= 2:
         return ""

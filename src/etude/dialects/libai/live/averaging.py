@@ -1,7 +1,7 @@
-"""Averages the gradients of several processes for a user-defined step, which does not do it itself.
+"""Averages gradients over processes for user-defined training steps.
 
-OneFlow spreads LiBai's models over the processes, so a trainer of a script only calls ``self.model``. Here the default
-trainers wrap the model in DDP. For other trainers the gradients are averaged at the end of each backward pass.
+OneFlow distributes LiBai's models over the processes, so a user's trainer only calls ``self.model``. Here the default
+trainers wrap the model in DDP. For other trainers, gradients are averaged at the end of each backward pass.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from etude.dist.peers import Peers
 
 
 def average(model: torch.nn.Module) -> Averaging | None:
-    """Average the gradients of ``model`` from now on; None where nobody else trains it, or a wrapper does it."""
+    """Average the gradients of ``model`` from now on. Return None for a single process, or if DDP averages them."""
     if dist.get_world_size() == 1 or isinstance(model, DistributedDataParallel):
         return None
     return Averaging(model)
 
 
 class Averaging:
-    """Replaces the gradients by their mean over all processes, at the end of every backward pass.
+    """Replaces gradients by their mean over all processes, at the end of every backward pass.
 
-    Sums of earlier passes that wait for an update are the same everywhere: averaging them again changes nothing.
+    With gradient accumulation, sums of earlier passes are the same everywhere, so averaging them again changes nothing.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model, self._peers = model, Peers(dist.get_dist_util().world)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._handles: list[Any] = [
-            each.register_post_accumulate_grad_hook(self._filled)  # type: ignore[no-untyped-call]
+            each.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
             for each in self._parameters
         ]
         self._due = False
 
-    def _filled(self, parameter: torch.Tensor) -> None:
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
         if not self._due:
             self._due = True
-            # Called when the whole backward pass is over, as DDP's last bucket is; no hook of a parameter is the last.
+            # Runs after the whole backward pass, as in DDP. The hook of a parameter cannot know whether it is the last.
             Variable._execution_engine.queue_callback(self._average)
 
     def _average(self) -> None:
-        """Count a parameter that this process did not use as one with zero gradient: another may have used it."""
+        """Average all gradients. A parameter without one counts as zero, because another process may have used it."""
         self._due = False
         for parameter in self._parameters:
             if parameter.grad is None:
@@ -53,7 +53,7 @@ class Averaging:
         self._peers.average(self._parameters)
 
     def share_buffers(self) -> None:
-        """Copy running statistics from the first process, as DDP does before each forward pass."""
+        """Copy running statistics from rank 0, as DDP does before each forward pass."""
         self._peers.align(self.model)
 
     def stop(self) -> None:

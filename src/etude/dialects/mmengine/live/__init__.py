@@ -1,3 +1,3 @@
-"""The running half of MMEngine. Whatever is imported from here finds its registries filled."""
+"""MMEngine's runner, loops, hooks and other parts of training. Importing it fills the registries."""
 
 from etude.dialects.mmengine.live import registry  # noqa: F401

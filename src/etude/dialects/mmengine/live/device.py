@@ -53,7 +53,7 @@ get_max_musa_memory = get_max_cuda_memory
 
 
 def get_device() -> str:
-    """Return the name of the best device on this machine."""
+    """Return the name of the best device on this machine, in MMEngine's order of preference."""
     kinds = (
         ("npu", is_npu_available), ("cuda", is_cuda_available), ("mlu", is_mlu_available),
         ("mps", is_mps_available), ("musa", is_musa_available),

@@ -1,4 +1,4 @@
-"""The base of both ``Config`` classes: a ``ConfigDict``, the file it came from, and ways to dump it."""
+"""The base of mmcv's and MMEngine's ``Config``, and of ``DictAction`` for ``--cfg-options``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _SLOTS = ("_cfg_dict", "_filename", "_text")
 
 
 def dump_public(config: Any, file: str) -> None:
-    """Write a config as its ``dump`` does, without the values of keys that are called like secrets."""
+    """Write a config as its ``dump`` does, without the values of keys that look like secrets."""
     text = config._dumped(os.path.splitext(file)[1])
     with open(file, "w", encoding="utf-8") as stream:
         stream.write(_public(text, config))
 
 
 def pretty_public(config: Any) -> str:
-    """Return ``pretty_text`` without the values of keys that are called like secrets."""
+    """Return ``pretty_text`` without the values of keys that look like secrets."""
     return _public(config.pretty_text, config)
 
 
@@ -45,7 +45,7 @@ def _public(text: str, config: Any) -> str:
 
 
 class ConfigBase:
-    """Attribute and item access to the values; everything else that a dict can do is forwarded to it."""
+    """Gives attribute and item access to the values, and forwards all other methods of a dict."""
 
     dict_class: ClassVar[type[AttributeDict]] = AttributeDict
     reserved: ClassVar[tuple[str, ...]] = ("filename", "text", "pretty_text")
@@ -66,7 +66,7 @@ class ConfigBase:
         self._set("_text", cfg_text if cfg_text else _text_of(filename))
 
     def _set(self, name: str, value: Any) -> None:
-        # An ordinary assignment would be a key of the config.
+        # An ordinary assignment would set a key of the config.
         object.__setattr__(self, name, value)
 
     # -- reading and writing files -------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class ConfigBase:
 
     @classmethod
     def fromstring(cls, cfg_str: str, file_format: str) -> Self:
-        """Return a config from text of the given format (``.py``, ``.json``, ``.yaml``, ``.yml``, with the dot)."""
+        """Read a config from text of the given format (``.py``, ``.json``, ``.yaml``, ``.yml``)."""
         if file_format not in SUFFIXES:
             raise ConfigFileError("Only py/yml/yaml/json type are supported now!", hint=f"not {file_format!r}")
         if file_format != ".py" and "dict(" in cfg_str:
@@ -94,7 +94,7 @@ class ConfigBase:
 
     @classmethod
     def auto_argparser(cls, description: str | None = None) -> tuple[ArgumentParser, Self]:
-        """Return a parser with an option for every value of the config that the command line names, and that config."""
+        """Return a parser with an option for every value of the config on the command line, and that config."""
         parser = ArgumentParser(description=description)
         parser.add_argument("config", help="config file path")
         known, _ = parser.parse_known_args()
@@ -103,7 +103,7 @@ class ConfigBase:
         return parser, config
 
     def dump(self, file: Any = None) -> str | None:
-        """Write to ``file`` in the format that its suffix says, or give the text in the format of one's own file."""
+        """Write to ``file`` in the format of its suffix; without it return the text in the config's own format."""
         own = os.path.splitext(self._filename or "config.py")[1] if file is None else os.path.splitext(str(file))[1]
         text = self._dumped(own)
         if file is None:
@@ -140,11 +140,11 @@ class ConfigBase:
         return self._text
 
     def merge_from_dict(self, options: dict[str, Any], allow_list_keys: bool = True) -> None:
-        """Dotted keys over the values; digits name elements of lists."""
+        """Merge options with dotted keys into the values. Digits are indices of lists."""
         merged = merge(nested(options), self._cfg_dict, list_keys=allow_list_keys)
         self._set("_cfg_dict", self.dict_class(merged))
 
-    # -- a dict's face -------------------------------------------------------------------------------------------
+    # -- methods of a dict ---------------------------------------------------------------------------------------
 
     _cfg_dict: AttributeDict
     _filename: str | None
@@ -200,14 +200,14 @@ class ConfigBase:
 
 
 class DictActionBase(Action):
-    """``--cfg-options a.b=1 c=[1,2]`` → ``{"a.b": 1, "c": [1, 2]}``."""
+    """Parses ``--cfg-options a.b=1 c=[1,2]`` into ``{"a.b": 1, "c": [1, 2]}``."""
 
-    #: A second use of the option adds to the first instead of replacing it.
+    #: Whether a second use of the option adds to the first instead of replacing it.
     extends: ClassVar[bool] = False
 
     @classmethod
     def parse_value(cls, text: str) -> Any:
-        """Return the value of ``text``: a number, a boolean, None, a list, a tuple, or the text without blanks."""
+        """Return ``text`` as a number, a boolean, None, a list, a tuple, or the text without blanks."""
         return _parsed(text.strip("'\"").replace(" ", ""))
 
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, option_string: Any = None) -> None:
@@ -231,13 +231,13 @@ def _parsed(text: str) -> Any:
 
 
 def _items(text: str) -> list[Any]:
-    """Return the values between commas; ``a,`` has one value, ``,a`` begins with an empty text."""
+    """Return the values between commas. ``a,`` has one value; ``,a`` begins with an empty text."""
     pieces = list(_split(text))
     return [_parsed(piece) for piece in (pieces if pieces[-1] else pieces[:-1])]
 
 
 def _split(text: str) -> Iterator[str]:
-    """Yield the pieces between commas that stand outside all brackets."""
+    """Yield the pieces between commas that are outside all brackets."""
     if text.count("(") != text.count(")") or text.count("[") != text.count("]"):
         raise AssertionError(f"Imbalanced brackets exist in {text}")
     depth, start = 0, 0
@@ -261,7 +261,7 @@ def _leaf(text: str) -> Any:
 
 
 def import_custom(values: dict[Any, Any], at: str) -> None:
-    """Import what ``custom_imports`` asks for."""
+    """Import the modules of ``custom_imports``."""
     wanted = values.get("custom_imports")
     if not wanted:
         return
@@ -276,7 +276,7 @@ def import_custom(values: dict[Any, Any], at: str) -> None:
         raise ConfigTypeError(error.findings[0].message, at=at) from None
     except ImportError as error:
         text = f"Failed to import custom modules from {dict(wanted)}: {error}"
-        if not _is_lost(wanted.get("imports"), error):  # it is there, and fails inside
+        if not _is_lost(wanted.get("imports"), error):  # the module exists, and fails inside
             raise ConfigImportError(text, at=at) from error
         raise ConfigImportError(
             f"{text}; the current sys.path is: {sys.path}", at=at,
@@ -285,14 +285,14 @@ def import_custom(values: dict[Any, Any], at: str) -> None:
 
 
 def _is_lost(imports: Any, error: ImportError) -> bool:
-    """Return whether a module of ``imports``, or a package above it, is what could not be found."""
+    """Return whether a module of ``imports``, or a package above it, was not found."""
     names = [imports] if isinstance(imports, str) else list(imports or ())
     above = [".".join(name.split(".")[:end]) for name in names for end in range(1, name.count(".") + 2)]
     return any(f"No module named {name!r}" in str(error) for name in above)
 
 
 def add_args(parser: ArgumentParser, values: dict[Any, Any], prefix: str = "--") -> ArgumentParser:
-    """Return an option for every value: ``--model.depth`` of the value's type, several values for a list."""
+    """Add an option for every value to the parser: ``--model.depth`` of the value's type, several values for a list."""
     for key, value in dict.items(values):
         if isinstance(value, str | bool | int | float):
             kind: Any = {"action": "store_true"} if isinstance(value, bool) else {"type": type(value)}
@@ -308,7 +308,7 @@ def add_args(parser: ArgumentParser, values: dict[Any, Any], prefix: str = "--")
 
 
 def jsonable(value: Any) -> Any:
-    """Values as JSON and YAML can say them: tuples as lists, sets sorted, other objects as their text."""
+    """Return values for JSON and YAML: tuples as lists, sets sorted, other objects as text."""
     if isinstance(value, dict):
         return {key: jsonable(item) for key, item in dict.items(value)}
     if isinstance(value, list | tuple):

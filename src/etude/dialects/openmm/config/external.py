@@ -1,4 +1,4 @@
-"""Configs inside installed packages (``mmdet::folder/file.py``), by the names that MMEngine gives these pieces."""
+"""Finds configs inside installed packages (``mmdet::folder/file.py``), with MMEngine's private function names."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def _get_package_and_cfg_path(cfg_path: str) -> tuple[str, str]:
 
 
 def _get_external_cfg_base_path(package_path: str, cfg_name: str) -> str:
-    """Return where a package keeps the config ``cfg_name``."""
+    """Return the path of the config ``cfg_name`` in a package."""
     path = os.path.join(package_path, ".mim", "configs", cfg_name)
     check_file_exist(path)
     return path
 
 
 def _get_cfg_metainfo(package_path: str, cfg_path: str) -> dict[str, Any]:
-    """Return what the model index of a package says of a config; of several entries, the first."""
+    """Return the (first) entry of a config in the model index of a package."""
     from etude.dialects.openmm.file_io.fileio import load
 
     found: dict[str, Any] = {}
@@ -49,7 +49,7 @@ def _get_cfg_metainfo(package_path: str, cfg_path: str) -> dict[str, Any]:
 
 
 def _get_external_cfg_path(package_path: str, cfg_file: str) -> str:
-    """Return the file of a config that the model index of a package names."""
+    """Return the path of a config, as the model index of a package gives it."""
     path = os.path.join(package_path, _get_cfg_metainfo(package_path, cfg_file.split(".")[0])["Config"])
     check_file_exist(path)
     return path

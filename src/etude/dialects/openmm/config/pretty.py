@@ -1,4 +1,4 @@
-"""Config values as Python source that evaluates to the same values. It never fails, whatever stands in a config.
+"""Writes config values as Python source that evaluates to the same values. It works for any values.
 
 The layout is the one users know from their dumped configs: ``dict(k=v)`` calls, at most 79 columns, the closing bracket
 at the end of the last argument; where sequences are *spread*, every element has its own line.
@@ -16,7 +16,7 @@ from etude.records import record
 
 WIDTH = 79
 INDENT = 4
-#: What is written as its name: classes, functions and methods of either language.
+#: Classes, functions and methods (of Python or C), which are written as their name.
 _NAMED = (
     type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
@@ -25,7 +25,7 @@ _NAMED = (
 
 @record
 class Node:
-    """A piece of source: an atom (``opening`` alone), or parts between brackets."""
+    """A piece of source: an atom (only ``opening``), or parts between brackets."""
 
     opening: str
     parts: tuple[Node, ...] = ()
@@ -35,12 +35,12 @@ class Node:
 
     @property
     def forced(self) -> bool:
-        """Return whether something inside must be broken wherever it stands."""
+        """Return whether something inside must always be broken into lines."""
         return self.kind == "column" or any(part.forced for part in self.parts)
 
     @property
     def broken(self) -> bool:
-        """Return whether something inside is broken once the statement does not stand on one line."""
+        """Return whether something inside is broken into lines if the statement does not fit on one."""
         several = self.kind == "mapping" and len(self.parts) > 1
         return several or self.kind == "column" or any(part.broken for part in self.parts)
 
@@ -51,12 +51,12 @@ class Node:
 
     @property
     def end(self) -> str:
-        """Return the closing bracket with the comma that belongs before it."""
+        """Return the closing bracket, with the comma before it if there is one."""
         return f", {self.closing}" if self.kind in ("column", "single") else self.closing
 
 
 def pretty(values: Mapping[Any, Any], *, sort: bool, spread: bool, wrap: bool = True) -> str:
-    """``key = value`` lines. ``sort`` orders keys; ``spread`` gives every element of a sequence its own line."""
+    """Return ``key = value`` lines. ``sort`` sorts keys; ``spread`` puts each element of a sequence on its own line."""
     statements = []
     for key, value in _items(values, sort):
         node = _node(value, sort=sort, spread=spread and wrap)
@@ -69,7 +69,7 @@ def pretty(values: Mapping[Any, Any], *, sort: bool, spread: bool, wrap: bool = 
 
 
 class Page:
-    """Writes a node that does not stand on one line."""
+    """Writes a node that does not fit on one line."""
 
     def __init__(self) -> None:
         self.lines: list[str] = [""]
@@ -80,7 +80,7 @@ class Page:
         return "\n".join(self.lines)
 
     def put(self, node: Node, *, tail: int, inside: bool) -> None:
-        """``node`` from here on; ``tail`` columns will follow it, ``inside`` other brackets or not."""
+        """Write ``node`` at the current position. ``tail`` is the number of columns after it."""
         fits = len(self.lines[-1]) + len(node.flat) + tail <= WIDTH
         if not node.parts or (fits and not node.broken):
             self.lines[-1] += node.flat

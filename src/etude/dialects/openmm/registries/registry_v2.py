@@ -1,4 +1,4 @@
-"""MMEngine's registries: names are found in the scope that is current, then upwards; a prefix names a scope."""
+"""MMEngine's ``Registry``: a name is looked up in the current scope, then in its parents; a prefix selects a scope."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Registry(RegistryTree):
 
     @property
     def module_dict(self) -> dict[str, Any]:
-        """Return the whole table, with what comes with the dialect; looking at it imports all of that, once."""
+        """Return the whole table. This imports all lazy entries, once."""
         for name in [*self._lazy] if not self._listed else ():
             self._own(name)
         self._listed = True
@@ -59,7 +59,7 @@ class Registry(RegistryTree):
         self._listed = False
 
     def get(self, key: str) -> Any:
-        """Return the entry of ``key``, or None: from the own table and parents, a scope's table, or an import path."""
+        """Return the entry of ``key``, or None: from this table and parents, a scope's table, or an import path."""
         if not isinstance(key, str):
             raise ConfigTypeError(f"The key argument of `Registry.get` must be a str, got {type(key)}")
         self.import_from_location()
@@ -73,7 +73,7 @@ class Registry(RegistryTree):
         return get_object_from_string(key) if found is None else found
 
     def import_from_location(self) -> None:
-        """Import what registers entries here, once."""
+        """Import the modules that register entries here, once."""
         if self._imported:
             return
         self._imported = True
@@ -90,7 +90,7 @@ class Registry(RegistryTree):
 
     @contextmanager
     def switch_scope_and_registry(self, scope: str | None) -> Iterator[Registry]:
-        """Yield the registry of ``scope`` (or of the default scope) in this tree, while that scope is current."""
+        """Yield the registry of ``scope`` (or of the default scope) in this tree, and make that scope current."""
         with DefaultScope.overwrite_default_scope(scope):
             current = DefaultScope.get_current_instance()
             yield self if current is None else self._in_tree(current.scope_name)
@@ -135,7 +135,7 @@ class Registry(RegistryTree):
         return None
 
     def _table_get(self, key: str) -> Any:
-        """Look ``key`` up as :meth:`get` does, without trying it as an import path."""
+        """Look up ``key`` as :meth:`get` does, without trying it as an import path."""
         self.import_from_location()
         scope, rest = self.split_scope_key(key)
         if scope is None:
@@ -161,7 +161,7 @@ class Registry(RegistryTree):
 
 
 def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """Return the object that ``cfg`` describes: ``type`` names it, the other keys are its arguments."""
+    """Build the object of ``cfg``: ``type`` is its name, the other keys are its arguments."""
     args = _arguments(cfg, registry, default_args)
     scope = args.pop("_scope_", None)
     with registry.switch_scope_and_registry(scope) as found_in, making(dict(args)):
@@ -195,25 +195,25 @@ def plain(cfg: Any) -> Mapping[str, Any] | None:
 
 
 def _import_registry_of(scope: str) -> None:
-    """Import a package's registry module, which adds its nodes to the tree; a package that is not there adds none."""
+    """Import the registry module of a package, if it exists, which adds its registries to the tree."""
     module = _import_if_there(f"{scope}.registry") if _is_dotted_name(scope) else None
-    getattr(module, "HOOKS", None)  # a served module makes its nodes when one of its names is first asked for
+    getattr(module, "HOOKS", None)  # Étude's modules make their registries when a name is first read
 
 
 def _register_all(scope: str) -> None:
-    """Register everything of a package whose registries do not list the modules to import."""
+    """Call ``register_all_modules`` of a package whose registries do not list the modules to import."""
     register = getattr(_import_if_there(f"{scope}.utils"), "register_all_modules", None)
     if register is not None:
         register(False)
 
 
 def _import_if_there(name: str) -> ModuleType | None:
-    """Import a module, or return None where it does not exist; an import that fails inside it is raised as it is."""
+    """Import a module, or return None if it does not exist. An error inside the module is raised."""
     try:
         return importlib.import_module(name)
     except OutOfScope as error:
         if (error.name or "").partition(".")[0] != name.partition(".")[0]:
-            raise  # the project is there, and needs what is not
+            raise  # the project is installed, but not what it needs
         return None  # the project is not installed, and Étude's stand-in has no such module
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):

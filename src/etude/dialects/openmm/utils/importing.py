@@ -1,4 +1,4 @@
-"""Imports modules and objects by name."""
+"""Imports modules (``custom_imports``) and objects by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.
 
 
 def import_modules_from_strings(imports: Any, allow_failed_imports: bool = False) -> Any:
-    """Import one module (a string) or several (a list); a failed one raises, or warns when failures are allowed."""
+    """Import one module (a string) or several (a list). A failure raises, or warns if failures are allowed."""
     if not imports:
         return None
     names = [imports] if isinstance(imports, str) else imports
@@ -40,7 +40,7 @@ def _imported(name: Any, imports: Any, allow_failed: bool) -> ModuleType | None:
 
 
 def _place(error: ImportError) -> str:
-    """Return the line of a module that asks for what is not there; empty where that is the wanted module itself."""
+    """Return the line of the failing import inside a module; empty if the module itself is missing."""
     places = [(frame.f_code.co_filename, line) for frame, line in frames_of(error)]
     places = [(file, line) for file, line in places if not file.startswith(("<frozen", _OURS))]
     places = [(file, line) for file, line in places if os.path.basename(os.path.dirname(file)) != "importlib"]
@@ -56,7 +56,7 @@ def _hint(name: str, error: ImportError) -> str:
 
 
 def get_object_from_string(obj_name: str) -> Any:
-    """Return what ``package.module.attribute`` leads to, or None. A function wins over a module of the same name."""
+    """Return the object ``package.module.attribute``, or None. A function comes before a module of the same name."""
     parts = obj_name.split(".")
     if len(parts) < 2 or not all(parts):
         return None

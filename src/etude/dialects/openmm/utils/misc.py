@@ -1,4 +1,4 @@
-"""Checks and conversions of values, and what marks functions as deprecated."""
+"""Type checks, conversions and decorators of ``mmcv.utils`` and ``mmengine.utils``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_str(x: Any) -> bool:
 
 
 def iter_cast(inputs: Any, dst_type: Any, return_type: type | None = None) -> Any:
-    """Convert every item to ``dst_type``: a lazy iterator, or a ``return_type`` of them."""
+    """Convert every item to ``dst_type``, and return an iterator or a ``return_type``."""
     if not isinstance(inputs, Iterable):
         raise TypeError("inputs must be an iterable object")
     if not isinstance(dst_type, type):
@@ -47,7 +47,7 @@ is_tuple_of = functools.partial(is_seq_of, seq_type=tuple)
 
 
 def slice_list(in_list: list[Any], lens: int | list[int]) -> list[list[Any]]:
-    """Cut a list into pieces of the given lengths."""
+    """Split a list into pieces of the given lengths."""
     if isinstance(lens, int):
         if len(in_list) % lens:
             raise AssertionError(f"{len(in_list)} items cannot be cut into pieces of {lens}")
@@ -65,7 +65,7 @@ def concat_list(in_list: list[list[Any]]) -> list[Any]:
 
 
 def to_ntuple(n: int) -> Callable[[Any], Any]:
-    """Return a function that repeats a single value ``n`` times and leaves an iterable alone."""
+    """Return a function that repeats a single value ``n`` times and returns an iterable unchanged."""
 
     def parse(x: Any) -> Any:
         return x if isinstance(x, Iterable) else tuple(itertools.repeat(x, n))
@@ -82,7 +82,7 @@ def check_prerequisites(
     checker: Callable[[str], bool],
     msg_tmpl: str = 'Prerequisites "{}" are required in method "{}" but not found, please install them first.',
 ) -> Callable[[F], F]:
-    """Return a decorator that refuses the call when ``checker`` says that something is missing."""
+    """Return a decorator that raises an error if ``checker`` says that something is missing."""
 
     def wrap(func: F) -> F:
         @functools.wraps(func)
@@ -117,7 +117,7 @@ def requires_executable(prerequisites: str | Sequence[str]) -> Callable[[F], F]:
 
 
 def deprecated_api_warning(name_dict: Mapping[str, str], cls_name: str | None = None) -> Callable[[F], F]:
-    """Return a decorator that renames keyword arguments which users still call by an old name, with a warning."""
+    """Return a decorator that renames deprecated keyword arguments, with a warning."""
 
     def wrap(old_func: F) -> F:
         @functools.wraps(old_func)
@@ -170,7 +170,7 @@ def deprecated_function(since: str, removed_in: str, instructions: str) -> Calla
 
 
 def is_method_overridden(method: str, base_class: type, derived_class: Any) -> bool:
-    """Return whether ``derived_class`` (or the class of that object) has its own ``method``."""
+    """Return whether ``derived_class`` (or the class of that object) overrides ``method``."""
     if not isinstance(base_class, type):
         raise AssertionError("base_class doesn't accept instance, Please pass class instead.")
     cls = derived_class if isinstance(derived_class, type) else type(derived_class)
@@ -182,7 +182,7 @@ def has_method(obj: object, method: str) -> bool:
 
 
 def apply_to(data: Any, expr: Callable[[Any], bool], apply_func: Callable[[Any], Any]) -> Any:
-    """``apply_func`` on every leaf of nested dicts, lists, tuples and named tuples for which ``expr`` holds."""
+    """Apply ``apply_func`` to every leaf of nested dicts, lists and tuples for which ``expr`` is true."""
     if isinstance(data, dict):
         result = type(data)()
         for key, value in data.items():
