@@ -27,7 +27,7 @@ _SAME = (
     "samples, augmentation and dropout draw other random numbers than the original's"
 )
 _FORMULA = "learning rates are computed by formula: they may differ in the last digits"
-_GROUPS = "a rule of `optim.groups` that fits no parameter is a mistake here: drop it"
+_GROUPS = "a rule of `optim.groups` that matches no parameter is an error here: remove it"
 #: Options of parameter groups that have a native form.
 _RULES = ("weight_decay_norm", "weight_decay_bias", "clip_grad_max_norm", "clip_grad_norm_type", "bias_lr_factor")
 #: Arguments of OneFlow's optimizers that torch's do not have.
@@ -272,9 +272,11 @@ class _LiBai(_Conversion):
 
     def train(self) -> dict[str, Any]:
         if self.graph:
-            self.notes.append("the native form compiles with the compiler's own random numbers: dropout draws others")
+            self.notes.append(
+                "the native form compiles with the compiler's default random numbers: dropout draws other ones"
+            )
         if self.tree.get("train", "dist", "data_parallel_size", default=1) not in (None, 1):
-            self.notes.append("the number of processes is said when they are started")
+            self.notes.append("the number of processes is given when they are started")
         many = {"accumulate": self.many} if self.many > 1 else {}
         compiled = {"compile": True} if self.graph else {}
         return {"steps": self.iterations, "seed": self.plan.train.seed, **many, **compiled}
@@ -346,7 +348,7 @@ class _Detectron2(_Conversion):
     def train(self) -> dict[str, Any]:
         seed = int(self.tree.get("train", "seed", default=-1))
         if seed < 0:
-            self.notes.append("train.seed is not set: detectron2 would take one by chance, the native config has 0")
+            self.notes.append("train.seed is not set: detectron2 draws a random one, the native config has 0")
         return {"steps": int(self.tree.get("train", "max_iter")), "seed": max(0, seed)}
 
     def schedule(self) -> dict[str, Any]:

@@ -199,7 +199,7 @@ class _Config(Conversion):
         if name == "EMAHook" and ("HOOKS", name) not in self.low.registered:
             if set(hook) - {"type", "momentum", "interval", "priority"} or hook.get("interval", 1) != 1:
                 self.refuse(way, "this kind of EMAHook")
-            self.notes.append("the average has no warm-up of its own, and checkpoints hold it beside the weights")
+            self.notes.append("the average has no warm-up, and checkpoints contain it in addition to the weights")
             return {"type": "EMA", "momentum": hook.get("momentum", 0.0002)}
         return self.hook(way, self._target(way, "HOOKS"))
 
@@ -207,11 +207,13 @@ class _Config(Conversion):
         if self.tree.get("seed") is None:
             self.notes.append("the config has no seed, so the original draws one; this one takes 0")
         if self.tree.get("resume_from"):
-            self.notes.append("resume_from is left out: a checkpoint of mmcv can start weights (`init_from`), no more")
+            self.notes.append(
+                "resume_from is left out: only weights can be taken from a checkpoint of mmcv (`init_from`)"
+            )
         if self.tree.get("auto_resume"):
             self.notes.append("auto_resume is left out: `etude train --resume` resumes from the newest checkpoint")
         if self.given.get("test") is not None:
-            self.notes.append("the test data is left out: training does not look at it")
+            self.notes.append("the test data is left out: training does not use it")
 
 
 def _is_logger(hook: Mapping[str, Any]) -> bool:

@@ -267,15 +267,17 @@ class _Config(Conversion):
     def _note_the_rest(self) -> None:
         tree = self.tree
         if not self.by_epochs:
-            self.notes.append("what `init_weights` draws differs: the original opens its data before it")
+            self.notes.append("`init_weights` draws other random numbers: the original opens its data before")
         if tree.get("randomness", "seed") is None:
             self.notes.append("the config has no seed, so the original draws one; this one takes 0")
         if tree.get("resume"):
-            self.notes.append("resume is left out: a checkpoint of MMEngine can start weights (`init_from`), no more")
+            self.notes.append(
+                "resume is left out: only weights can be taken from a checkpoint of MMEngine (`init_from`)"
+            )
         if tree.get("model_wrapper_cfg"):
             self.notes.append("model_wrapper_cfg is left out")
         if tree.get("test_dataloader") is not None:
-            self.notes.append("the test data is left out: training does not look at it")
+            self.notes.append("the test data is left out: training does not use it")
 
 
 def _last(given: Any) -> str:

@@ -92,7 +92,7 @@ class Conversion:
     def log(self, names: Sequence[str], native: Mapping[str, str], every: int) -> dict[str, Any]:
         """Return the log interval and the native writers of ``names``. An empty writer means that it is built in."""
         for name in [name for name in names if name not in native]:
-            self.notes.append(f"{name} is left out: name a writer under `log.to`")
+            self.notes.append(f"{name} is left out: add a writer to `log.to`")
         writers = [native[name] for name in names if native.get(name)]
         return {"every": f"{every}step", **({"to": writers} if writers else {})}
 
@@ -137,7 +137,7 @@ class Conversion:
         if set(clip) - {"max_norm", "clip_value", "type"} and clip.get("norm_type", 2) != 2:
             self.refuse(way, f"clipping by {dict(clip)}")
         if groups:
-            self.notes.append("a rule of `optim.groups` that fits no parameter is a mistake here: drop it")
+            self.notes.append("a rule of `optim.groups` that matches no parameter is an error here: remove it")
         return {**made, **norm, **value, **({"groups": groups} if groups else {})}
 
     def _groups(self, way: Path, rules: Mapping[str, Any]) -> list[dict[str, Any]]:

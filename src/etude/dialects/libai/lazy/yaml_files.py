@@ -76,7 +76,7 @@ def save(cfg: Any, filename: str, *, as_objects: bool = False) -> None:
     else:
         if _loads_again(text):
             return
-        logger.warning(f"the config in {filename} holds objects that YAML cannot give back")
+        logger.warning(f"the config in {filename} contains objects that YAML cannot restore")
     _write_pickle(cfg, f"{filename}.pkl")
 
 

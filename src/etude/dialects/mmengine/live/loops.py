@@ -70,7 +70,7 @@ class _TrainLoop(BaseLoop):
         if hasattr(dataset, "metainfo"):
             runner.visualizer.dataset_meta = dataset.metainfo
         else:
-            log_warning(f"{type(dataset).__name__} has no metainfo: the visualizer will know no classes")
+            log_warning(f"{type(dataset).__name__} has no metainfo: the visualizer will not know the classes")
         self.dynamic_milestones, self.dynamic_intervals = calc_dynamic_intervals(val_interval, dynamic_intervals)
 
     @property
@@ -290,7 +290,7 @@ class _EvaluationLoop(BaseLoop):
             self.evaluator.dataset_meta = dataset.metainfo
             runner.visualizer.dataset_meta = dataset.metainfo
         else:
-            log_warning(f"{type(dataset).__name__} has no metainfo: evaluator and visualizer will know no classes")
+            log_warning(f"{type(dataset).__name__} has no metainfo: evaluator and visualizer will not know the classes")
         self.fp16 = fp16
         self._losses = ValLosses(self.mode)
 

@@ -79,7 +79,9 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
 
     if mean < a - 2 * std or mean > b + 2 * std:
-        warnings.warn(f"mean {mean} is more than 2 std from [{a}, {b}]: what is drawn is not as wanted", stacklevel=2)
+        warnings.warn(
+            f"mean {mean} is more than 2 std from [{a}, {b}]: the values are not distributed as expected", stacklevel=2
+        )
     low, high = below((a - mean) / std), below((b - mean) / std)
     with torch.no_grad():
         tensor.uniform_(2 * low - 1, 2 * high - 1)

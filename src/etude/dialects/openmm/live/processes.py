@@ -83,7 +83,7 @@ def _announce(launcher: str, port: int | None) -> None:
     if launcher == "slurm":
         os.environ.setdefault("MASTER_ADDR", first_host(os.environ["SLURM_NODELIST"]))
     elif "MASTER_ADDR" not in os.environ:
-        raise KeyError("the environment variable MASTER_ADDR is not set; mpirun does not say where the processes meet")
+        raise KeyError("the environment variable MASTER_ADDR is not set; mpirun does not set it: give the first host")
 
 
 def random_seed_everywhere(device: torch.device) -> int:

@@ -61,7 +61,7 @@ class RansEncoder:
         for symbol, index, offset in reversed(list(zip(symbols, indexes, offsets, strict=True))):
             cdf, value = cdfs[index], symbol - offset
             if not 0 <= value < len(cdf) - 1:
-                raise ValueError(f"symbol {symbol} is none of the {len(cdf) - 1} that were announced")
+                raise ValueError(f"symbol {symbol} is not one of the {len(cdf) - 1} symbols of its distribution")
             start, width = cdf[value], cdf[value + 1] - cdf[value]
             if state >= ((_LOWER >> _PRECISION) << _WORD) * width:
                 words.append(state & 0xFFFFFFFF)

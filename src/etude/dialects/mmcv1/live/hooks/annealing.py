@@ -120,4 +120,4 @@ class Phases:
             if iteration <= end or (self.endless and number == len(self.pieces)):
                 return begin, target, (iteration - start) / (end - start)
             start = end
-        raise ValueError(f"iteration {iteration} lies behind the last of {start + 1:g} steps of the cycle")
+        raise ValueError(f"iteration {iteration} is after the end of the cycle, which has {start + 1:g} steps")

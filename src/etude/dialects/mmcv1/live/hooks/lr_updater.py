@@ -98,7 +98,7 @@ class LrUpdaterHook(Hook):
         now = runner.iter
         require(
             isinstance(self.warmup_iters, int),
-            "warmup_by_epoch needs the epoch runner: its length of an epoch is unknown here",
+            "warmup_by_epoch needs EpochBasedRunner: the length of an epoch is unknown here",
         )
         if not self.by_epoch:
             warming = self.warmup_iters is not None and now < self.warmup_iters
@@ -383,7 +383,7 @@ def position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> 
     for number, period in enumerate(cumulative_periods):
         if iteration < period:
             return number
-    raise ValueError(f"iteration {iteration} lies behind all periods, which end at {list(cumulative_periods)}")
+    raise ValueError(f"iteration {iteration} is after the last period; periods end at {list(cumulative_periods)}")
 
 
 get_position_from_periods = position_from_periods

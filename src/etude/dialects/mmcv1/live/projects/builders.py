@@ -130,7 +130,7 @@ def build_track_dataloader(
 ) -> DataLoader[Any]:
     """Build a ``DataLoader`` for MMTracking, see :func:`build_dataloader`."""
     if samples_per_epoch is not None:
-        warnings.warn("samples_per_epoch is not served: an epoch is one pass over the data", stacklevel=2)
+        warnings.warn("samples_per_epoch is not supported: an epoch is one pass over the data", stacklevel=2)
     return build_dataloader(
         dataset,
         samples_per_gpu,

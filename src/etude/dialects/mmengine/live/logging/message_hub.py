@@ -215,14 +215,14 @@ class MessageHub(ManagerMixin):
                 if not value:
                     log_warning(f"Although resumed key: {key} is False, {key} is loaded")
             else:
-                log_warning(f"resumed key {key} belongs to nothing in message_hub")
+                log_warning(f"resumed key {key} has no scalar or info in message_hub")
 
     def _load_infos(self, infos: Mapping[str, Any]) -> None:
         for key, value in infos.items():
             try:
                 self._runtime_info[key] = copy.deepcopy(value)
             except Exception:
-                log_warning(f"{key} in message_hub cannot be copied and is taken as it is")
+                log_warning(f"{key} in message_hub cannot be copied and is used itself")
                 self._runtime_info[key] = value
 
     def __getstate__(self) -> dict[str, Any]:

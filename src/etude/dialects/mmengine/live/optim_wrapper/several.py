@@ -46,7 +46,8 @@ class OptimWrapperDict(OptimWrapper):
     def initialize_count_status(self, model: torch.nn.Module, cur_iter: int, max_iters: int) -> None:
         if any(wrapper._accumulative_counts > 1 for wrapper in self.optim_wrappers.values()):
             warnings.warn(
-                "with several optimizers the last group of accumulated batches is not made smaller", stacklevel=2
+                "with several optimizers, losses of an incomplete last group are still divided by the full size",
+                stacklevel=2,
             )
 
     @property

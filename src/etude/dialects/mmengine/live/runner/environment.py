@@ -57,7 +57,7 @@ def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_r
     torch.cuda.manual_seed_all(own)
     if deterministic:
         if torch.backends.cudnn.benchmark:
-            log_warning("torch.backends.cudnn.benchmark is switched off: the run is to be deterministic")
+            log_warning("torch.backends.cudnn.benchmark is turned off, because the run is deterministic")
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
         torch.use_deterministic_algorithms(True)

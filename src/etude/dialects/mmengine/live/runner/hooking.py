@@ -217,7 +217,9 @@ class Hooking(Views):
                 meant = nearest(name, Hook.stages)
                 if meant is not None:
                     logger = getattr(self, "logger", None) or logging.getLogger("mmengine")
-                    logger.warning(f"{type(hook).__name__}.{name} is no point of a run; did you mean {meant}?")
+                    logger.warning(
+                        f"{type(hook).__name__}.{name} is not a method that MMEngine calls; did you mean {meant}?"
+                    )
 
 
 def _line(hook: Hook) -> str:
