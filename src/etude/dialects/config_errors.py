@@ -66,7 +66,7 @@ def _message_of(error: BaseException) -> str:
 
 
 def _refused(error: BaseException, message: str) -> str:
-    """Say what could not be made. Where packages are of the wrong release, that is not at fault."""
+    """Name what could not be built, unless an installed package of the wrong release is the cause."""
     hint = release_hint(message)
     made = [] if hint else _being_made(error)
     return f"{_kind(made[0])} cannot be made: {message}" if made else f"{type(error).__name__}: {message}{hint}"
@@ -145,8 +145,9 @@ def _fits(known: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
 
 
 def _newest(path: tuple[str | int, ...], known: Mapping[str, Any], plan: Plan, message: str) -> Place | None:
-    """Return where an entry was changed last: what the message names, else what stands in the file nearest to the
-    user.
+    """Return where an entry was changed last.
+
+    Keys that the message names are preferred. An override comes before the config, the config before its bases.
     """
     order = {display(file): number for number, file in enumerate(plan.files)}
     keys = ["type", *(key for key in known if key != "type")]

@@ -1,6 +1,6 @@
 """McQuic's Config: its sections, how values are read and written, and the messages for wrong ones.
 
-:mod:`.schema` says what may stand where.
+Which keys and values are allowed is in :mod:`.schema`.
 """
 
 from __future__ import annotations

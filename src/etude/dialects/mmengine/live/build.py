@@ -138,7 +138,7 @@ def _set_folder(cfg: Any, options: Options, file: str | None) -> None:
 
 
 def _set_launcher(cfg: Any, extras: Mapping[str, Any]) -> None:
-    """Set what starts the processes: as asked, as the config says, or torchrun where there are several."""
+    """Set the launcher: from the command line, else from the config, else ``pytorch`` for several processes."""
     launcher = extras.get("launcher") or "none"
     if launcher == "none" and cfg.get("launcher", "none") == "none" and World.from_environment().is_many:
         launcher = "pytorch"

@@ -121,7 +121,7 @@ def track_parallel_progress(
 
 
 class TimerError(Exception):
-    """A timer is asked that is not running."""
+    """Raised when a timer is read that is not running."""
 
 
 class Timer:

@@ -86,7 +86,7 @@ class Building(Views):
         return log_processor
 
     def build_evaluator(self, evaluator: Evaluator | dict[str, Any] | list[Any]) -> Evaluator:
-        """Return an evaluator from metrics: one, a list, or ``dict(metrics=…)`` with a ``type`` of its own."""
+        """Build an evaluator from a metric, a list of them, or ``dict(metrics=…)``, where ``type`` names its class."""
         if isinstance(evaluator, Evaluator):
             return evaluator
         if isinstance(evaluator, dict) and "metrics" in evaluator:

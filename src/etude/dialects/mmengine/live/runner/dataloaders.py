@@ -15,7 +15,7 @@ from etude.dialects.openmm.registries.root import DATA_SAMPLERS, DATASETS, FUNCT
 
 
 class _SlicedDataset(Dataset[Any]):
-    """At most the first ``length`` samples of a dataset; everything else is the dataset's own."""
+    """Holds at most the first ``length`` samples of a dataset. All other attributes come from the dataset."""
 
     def __init__(self, dataset: Any, length: int) -> None:
         self._dataset = dataset

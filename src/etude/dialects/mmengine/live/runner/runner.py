@@ -294,7 +294,7 @@ class Runner(Building, Checkpoints, Hooking):
             self.logger.error(f"the validation failed; what was trained before it is saved as {name}, for --resume")
 
     def _save_here(self) -> str:
-        """Save as ``iter_N.pth``; of several processes without one waiting for another for long."""
+        """Save as ``iter_N.pth`` and return that name. Processes wait for each other with a time limit."""
         name = f"iter_{self.iter}.pth"
         several = self.world_size > 1 and self.core_run.stopping is not None
         if several:
