@@ -148,7 +148,7 @@ def test_a_rank_that_hangs_in_its_data_is_named(jobs, tmp_path):
 
 def test_a_rank_that_never_comes_to_train_is_named(jobs, tmp_path):
     project.make(tmp_path, data={"train": {"dataset": {"type": "job.Shaky", "sleepy_rank": 1}, "batch_size": 32}})
-    job = jobs.run(*WORDS, "late", cwd=tmp_path, code=8, hang_timeout=10.0)
+    job = jobs.run(*WORDS, "late", cwd=tmp_path, code=8, hang_timeout=10.0, grace=1.0)
     assert re.search(r"rank 1 on \S+ never came to the first step, and the others have waited for it", job.output)
     assert "time.sleep(3600)" in job.output
 
