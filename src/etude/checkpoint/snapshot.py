@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -16,7 +17,7 @@ from etude.checkpoint.capture import Capture, capture
 from etude.checkpoint.encode import Part, encode
 from etude.checkpoint.formats import safetensors
 from etude.dist.shards import Piece
-from etude.records import field, record, replace
+from etude.records import field, record
 
 _ALIGN = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.#+-]+")
