@@ -34,12 +34,14 @@ _NOT_SERVED.pop("CrossEntropyLoss")
 
 def report_unknown_parts(low: Lowering, known: Collection[str]) -> None:
     """Add an error to ``low`` for every part that no registry will have when model and data are built."""
-    if not reads_all(low):
+    found = {"", *known, *(name for _, name in low.registered)}
+    typed = [(path, value) for path, value in low.tree.walk() if isinstance(value, Mapping)]
+    parts = [(path, _bare(value.get("type"))) for path, value in typed if path[0] in ("model", "data")]
+    unknown = [(path, name) for path, name in parts if name not in found]
+    if not unknown or not reads_all(low):
         return
-    found = {*known, *(name for _, name in low.registered)}
-    for path, value in low.tree.walk():
-        name = _bare(value.get("type")) if isinstance(value, Mapping) and path[0] in ("model", "data") else ""
-        if name and name not in found and not low.has_error((*path, "type")) and not low.has_error(path):
+    for path, name in unknown:
+        if not low.has_error((*path, "type")) and not low.has_error(path):
             remedy = _remedy(low, path, name)
             if remedy:
                 low.error(low.place(*path, "type"), f"no {_kind(path)} is called {name!r}", remedy)

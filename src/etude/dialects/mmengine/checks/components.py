@@ -8,6 +8,7 @@ which may add or take away some: there a misspelt name is a mistake and the rest
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from etude.config.conform import Misfit, Want, conform, declared
@@ -78,7 +79,6 @@ class Components:
         self.projects = set(registered_by(self.project).values())
         self.folders = (*low.folders, *beside_mmcv2())
         self.lacking = missing_project(self.project)
-        self.complete = self._knows_all_names()
 
     def tell(self) -> None:
         if lack := missing_mmcv(self.project):
@@ -190,7 +190,7 @@ class Components:
     def _part(self, path: Path, name: str) -> None:
         """Warn about a part of a model whose name nothing registers."""
         known = name.rpartition(".")[2] in (*self._names_of("MODELS"), *self.words.names) or self.target(name)
-        if self._knows_all("MODELS") and not known and not nearest(name, self._names_of("MODELS")):
+        if not known and self._knows_all("MODELS") and not nearest(name, self._names_of("MODELS")):
             text = f"{dotted(path)}: nothing that this config imports is called {name!r}"
             self.low.warning(self.low.place(*path), text, self._where_it_would_be(("MODELS",)))
 
@@ -244,7 +244,7 @@ class Components:
 
     def _knows_all(self, table: str) -> bool:
         """Without imports the user's models, data and metrics are brought by a script; the rest is MMEngine's."""
-        return self.complete and (bool(self.low.modules) or table not in _BROUGHT)
+        return (bool(self.low.modules) or table not in _BROUGHT) and self._knows_all_names
 
     def _names_of(self, table: str) -> list[str]:
         home = "MODELS" if table == "AVERAGED" else table
@@ -266,6 +266,7 @@ class Components:
             entry.module == module and entry.name in (attribute, "") for entry in imported_by(self.low.tree.files)
         )
 
+    @cached_property
     def _knows_all_names(self) -> bool:
         """Return whether sources show everything that is registered when this config runs."""
         scope = self.low.tree.get("default_scope") or "mmengine"

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from etude.config.files import display
 from etude.config.imports import near_module
 from etude.dialects import imports, ownership
-from etude.dialects.openmm.reading.lazy_style import is_builtin
-from etude.dialects.openmm.reading.syntax import CONFIG_HOMES, statements, tree_of
+from etude.dialects.openmm.reading.syntax import CONFIG_HOMES, is_builtin, statements, tree_of
 from etude.errors import Finding, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.records import record

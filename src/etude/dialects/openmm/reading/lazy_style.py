@@ -6,7 +6,6 @@ import ast
 import builtins
 import importlib.util
 import os
-import sys
 from typing import Any
 
 from etude.dialects.openmm.config.dict_v2 import ConfigDict
@@ -20,7 +19,7 @@ from etude.dialects.openmm.reading.source import (
     parsed,
     read_text,
 )
-from etude.dialects.openmm.reading.syntax import CONFIG_HOMES, assigns_base, fresh_tree, statements
+from etude.dialects.openmm.reading.syntax import assigns_base, fresh_tree, is_builtin, statements
 from etude.errors import suggest
 
 
@@ -51,11 +50,6 @@ def _is_foreign_from(node: ast.ImportFrom) -> bool:
     if node.level:
         return True
     return not is_builtin(node.module or "")
-
-
-def is_builtin(module: str) -> bool:
-    """Return whether a config may really import this module: the standard library and the config module itself."""
-    return module in CONFIG_HOMES.values() or module.split(".")[0] in sys.stdlib_module_names
 
 
 def read_lazy(filename: str | os.PathLike[str], seen: tuple[str, ...] = ()) -> Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -56,6 +57,11 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
         yield statement
         for block in _BLOCKS:
             waiting.extend(getattr(statement, block, ()))
+
+
+def is_builtin(module: str) -> bool:
+    """Return whether a config may really import this module: the standard library and the config module itself."""
+    return module in CONFIG_HOMES.values() or module.split(".")[0] in sys.stdlib_module_names
 
 
 def assigns_base(statement: ast.AST) -> bool:
