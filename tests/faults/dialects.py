@@ -28,7 +28,11 @@ from tests.faults.lives import live
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {
-    "mmcv1": ["mmcv1/digits.py", "runner.max_epochs=2", "data.samples_per_gpu=256"],
+    "mmcv1": [
+        "mmcv1/digits.py", "runner.max_epochs=2", "data.samples_per_gpu=256",
+        "custom_hooks.1.type=TensorboardLoggerHook",
+        "checkpoint_config.interval=2", "checkpoint_config.by_epoch=false",
+    ],
     "mmengine": [
         "mmengine/simclr_lars.py", "train_cfg.max_epochs=3", "param_scheduler=[]", "train_dataloader.batch_size=256",
         "default_hooks.checkpoint.interval=1",
@@ -59,7 +63,7 @@ LIVES = [
     (["--resume", "--chaos", "sigint@step=4"], 130),
     (["--resume", "--chaos", "usr1@step=6"], 75),
     (["--resume", "--max-time", "0.01s"], 75),
-    (["--resume", "--chaos", "kill@step=9"], -9),
+    (["--resume", "--chaos", "slow@save=1,kill@step=9"], -9),  # training has gone on, the save has not come far
     (["--resume", "--chaos", "kill@save=1"], -9),
     (["--resume"], 0),
 ]

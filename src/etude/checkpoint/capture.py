@@ -5,7 +5,9 @@ Names, JSON and headers are made later, by the thread that writes, from the copi
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import operator
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,8 +16,9 @@ from etude.checkpoint.encode import MAX_DEPTH, WHOLE, Part, encode
 from etude.checkpoint.formats.safetensors import CODES
 from etude.records import field, record
 
-_FIXED = frozenset((type(None), bool, int, float, str))
-_MAPPINGS = frozenset((dict, OrderedDict))
+DTYPE, SHAPE, _LAYOUT = map(operator.attrgetter, ("dtype", "shape", "layout"))
+_FIXED = frozenset((type(None), bool, int, float, complex, str, bytes))
+_MAPPINGS = frozenset((dict, OrderedDict, Counter))
 
 
 @record
@@ -34,7 +37,22 @@ class Capture:
         """Put ``copies`` in place of the tensors, which may be freed from then on."""
         for container, key, number in zip(self._containers, self._keys, self._numbers, strict=True):
             container[key] = copies[number]
+        if len(self._numbers) > len(copies):
+            self._part_twins()
         self.sources.clear()
+
+    def _part_twins(self) -> None:
+        """Let those that share memory be tensors of their own again."""
+        seen: set[int] = set()
+        for container, key, number in zip(self._containers, self._keys, self._numbers, strict=True):
+            if number in seen:
+                container[key] = container[key].detach()
+            seen.add(number)
+
+    @property
+    def content(self) -> Any:
+        """The state, with what :meth:`use` put into it."""
+        return self._root[0]
 
     def encoded(self) -> Part:
         """Encode the part, with the copies of its tensors."""
@@ -49,12 +67,26 @@ def capture(part: str, state: Any) -> Capture | None:
     except _Other:
         return None
     tensors = found.tensors
-    if not CODES.keys() >= {one.dtype for one in tensors} or {one.layout for one in tensors} - {torch.strided}:
+    if not CODES.keys() >= set(map(DTYPE, tensors)) or set(map(_LAYOUT, tensors)) - {torch.strided}:
         return None
     numbers = list(range(len(tensors)))
-    if len({one.data_ptr() for one in tensors}) < len(tensors):
+    if len(set(map(torch.Tensor.data_ptr, tensors))) < len(tensors):
         tensors, numbers = _each_once(tensors)
     return Capture(part, tensors, root, found.containers, found.keys, numbers)
+
+
+class Forms:
+    """Remembers what tensors look like, to tell whether others look the same: without a list of what others look like,
+    whose thousands of tuples wake the garbage collector."""
+
+    def __init__(self, tensors: list[torch.Tensor], *looks: Callable[[torch.Tensor], Any]) -> None:
+        self._known = [(look, list(map(look, tensors))) for look in looks]
+        self._count = len(tensors)
+
+    def fit(self, tensors: list[torch.Tensor]) -> bool:
+        return len(tensors) == self._count and all(
+            all(map(operator.eq, map(look, tensors), known)) for look, known in self._known
+        )
 
 
 @record
@@ -81,13 +113,20 @@ def _copy_items(made: Any, items: Any, found: _Found, depth: int) -> None:
         elif kind in _FIXED:
             continue
         elif kind in _MAPPINGS and depth < MAX_DEPTH and _FIXED.issuperset(map(type, item)):
-            made[key] = own = dict(item)
+            made[key] = own = item.copy() if kind is not OrderedDict else _ordered(item)
             _copy_items(own, own.items(), found, depth + 1)
         elif kind is list and depth < MAX_DEPTH:
             made[key] = copied = list(item)
             _copy_items(copied, enumerate(copied), found, depth + 1)
         elif not _is_fixed(item, depth):
             raise _Other
+
+
+def _ordered(items: OrderedDict[Any, Any]) -> OrderedDict[Any, Any]:
+    """Return a copy with the attributes, such as the ``_metadata`` of a module's state."""
+    made = items.copy()
+    vars(made).update(vars(items))
+    return made
 
 
 def _is_fixed(value: Any, depth: int) -> bool:

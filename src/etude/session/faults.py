@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from etude.checkpoint import later
 from etude.checkpoint.storage import chaos, disk
 from etude.checkpoint.storage.chaos import Fault
 from etude.core.hook import Hook
@@ -94,8 +95,10 @@ class Faults(Hook):
                 raise RuntimeError(f"--chaos raise@step={run.done}")
             if fault.what == "hang":
                 time.sleep(_LONG)
-            if fault.what == "kill-saved" and run.store is not None:
-                run.store.store.wait()
+            if fault.what == "kill-saved":
+                later.wait()
+                if run.store is not None:
+                    run.store.store.wait()
             if fault.what in _SIGNALS:
                 os.kill(os.getpid(), _SIGNALS[fault.what])
 

@@ -144,7 +144,7 @@ def trainer_part(folder: str) -> dict[str, Any]:
 def test_a_killed_run_ends_in_the_same_bits(config: str, kind: str) -> None:
     options = LOADERS[kind]
     train(config, "whole", *options)
-    killed(lambda: train(config, "parts", *options, chaos="kill@step=9"))
+    killed(lambda: train(config, "parts", *options, chaos="kill-saved@step=9"))
     torch.manual_seed(99)
     train(config, "parts", *options, resume="")
     assert_same(content("whole"), content("parts"))
@@ -155,7 +155,7 @@ def test_a_killed_run_ends_in_the_same_bits(config: str, kind: str) -> None:
 
 def test_a_damaged_checkpoint_is_passed_over_and_refused_where_it_was_named(config: str) -> None:
     train(config, "whole")
-    killed(lambda: train(config, "parts", chaos="kill@step=9"))
+    killed(lambda: train(config, "parts", chaos="kill-saved@step=9"))
     cut(Path("parts/model_0000007.pth"))
     with pytest.raises(ResumeError, match="model_0000007"):
         train(config, "parts", resume="parts/model_0000007.pth")

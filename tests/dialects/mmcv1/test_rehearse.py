@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +15,9 @@ from hypothesis.errors import UnsatisfiedAssumption
 from etude.api import load_plan, train
 from etude.build import Options, build
 from etude.cli import main
-from etude.dialects.mmcv1 import files
 from etude.dialects.mmcv1.live.logger.text import TextLoggerHook
 from etude.dialects.mmcv1.live.rehearse import UPDATE, VAL_LINE, VALIDATION
+from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, Record, rehearse, values_of
 from tests.sampling import examples
 
@@ -112,18 +111,18 @@ def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "parts_of_a_plan.py").write_text(PARTS)
     monkeypatch.delitem(sys.modules, "parts_of_a_plan", raising=False)
-    write, log = files.write, TextLoggerHook.log
+    write, log = BaseRunner._write_checkpoint, TextLoggerHook.log
 
-    def noted_write(path: str, content: Any) -> None:
-        SEEN.saves.append((SEEN.steps, os.path.basename(path)))
-        write(path, content)
+    def noted_write(self: Any, out_dir: str, filename: str, *args: Any) -> None:
+        SEEN.saves.append((SEEN.steps, filename))
+        write(self, out_dir, filename, *args)
 
     def noted_log(self: Any, runner: Any) -> Any:
         record = log(self, runner)
         SEEN.did(f"{record['mode']} line")
         return record
 
-    monkeypatch.setattr(files, "write", noted_write)
+    monkeypatch.setattr(BaseRunner, "_write_checkpoint", noted_write)
     monkeypatch.setattr(TextLoggerHook, "log", noted_log)
     numbers = iter(range(10**6))
 

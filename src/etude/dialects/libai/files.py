@@ -17,12 +17,14 @@ import os
 import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 from etude.checkpoint.formats import foreign, torch_file
 from etude.checkpoint.formats.folders import damage
+from etude.checkpoint.later import Later
 from etude.checkpoint.storage import chaos, disk
 from etude.dialects.libai.lazy.extra import is_list_config
 from etude.errors import ResumeError, SaveError, printable
@@ -72,20 +74,22 @@ class Checkpointer(Resuming):
         self.logger = logging.getLogger("libai.utils.checkpoint")
         self.save_dir, self.save_to_disk = save_dir, save_to_disk
         self.path_manager: Any = None
+        self.later = Later()
 
     # -- saving --------------------------------------------------------------------------------------------------
 
     def save(self, name: str, **kwargs: Any) -> None:
         """Everything under ``save_dir/name``, whole or not at all, then the name into ``last_checkpoint``."""
+        self.later.settle()
         items: dict[str, Any] = {"model": self.model.state_dict()}
         items |= {key: part.state_dict() for key, part in self.checkpointables.items()}
         items |= {key: value for key, value in kwargs.items() if key != "iteration"}
         target = os.path.join(self.save_dir, name)
         self.logger.info(f"Saving checkpoint to {target}")
         if _is_main():
-            save_folder(target, items)
+            self.later.write(partial(save_folder, target), plain(items))
             if name != BEST:
-                self.tag_last_checkpoint(name)
+                self.later.then(partial(self.tag_last_checkpoint, name))
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
         """Say which checkpoint a resume starts from."""
@@ -161,14 +165,24 @@ class PeriodicCheckpointer:
         self.step_final(iteration, **kwargs)
 
     def _save_periodically(self, name: str, extra: dict[str, Any]) -> None:
+        later = getattr(self.checkpointer, "later", None) or Later()
+        later.settle()
         try:
-            self.checkpointer.save(name, **extra)
+            with later.deferring(self._forgive, only_if=self._may_defer()):
+                self.checkpointer.save(name, **extra)
         except SaveError as error:
-            self._patience.forgive(error, logging.getLogger("libai.utils.checkpoint").error)
+            self._forgive(error)
             return
-        self._patience.renew()
+        later.then(self._patience.renew)
         if self.max_to_keep is not None:
-            self._forget_oldest()
+            later.then(self._forget_oldest)
+
+    def _forgive(self, error: SaveError) -> None:
+        self._patience.forgive(error, logging.getLogger("libai.utils.checkpoint").error)
+
+    def _may_defer(self) -> bool:
+        """Return whether training may go on before a save is written: nobody knows who looks at it next."""
+        return False
 
     def step_final(self, iteration: int, **kwargs: Any) -> None:
         """The part of :meth:`step` that only the last iteration has."""
@@ -206,7 +220,7 @@ class PeriodicCheckpointer:
 
 
 def save_folder(target: str, items: Mapping[str, Any]) -> None:
-    """One file per item in a folder that gets its name last; an older one of that name is replaced."""
+    """Write one file per item of plain data, in a folder that gets its name last and replaces one of that name."""
     parent, name = os.path.split(os.path.abspath(target))
     unfinished, replaced = (os.path.join(parent, f".{name}.{word}-{os.getpid()}") for word in ("tmp", "old"))
     disk.remove_tree(unfinished)
@@ -214,7 +228,7 @@ def save_folder(target: str, items: Mapping[str, Any]) -> None:
         with chaos.saving(target):
             disk.make_folder(unfinished)
             for key, value in items.items():
-                save_file(os.path.join(unfinished, key), value)
+                torch_file.save_file(os.path.join(unfinished, key), value, mode=0o666)
             disk.sync_folder(unfinished)
             if os.path.exists(target):
                 disk.remove_tree(replaced)

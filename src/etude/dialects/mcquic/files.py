@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 
 from etude.checkpoint.formats import foreign
 from etude.checkpoint.formats.torch_file import save_file
+from etude.checkpoint.later import Later
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.disk import write_atomically
 from etude.events.trackers.outbox import Outbox
@@ -74,13 +76,18 @@ class Saver:
 
     def save(self, path: str | Path | None = None, **objects: Any) -> None:
         """Write the states of these objects into one file, whole or not at all."""
+        self.later.settle()
         content = {
             name: value.state_dict() if hasattr(value, "state_dict") else value for name, value in objects.items()
         }
-        target = path or self.SavePath
-        with chaos.saving(target):
-            save_file(target, content, mode=0o666)
-        self.debug("Successfully saved checkpoint with keys: %s", [name for name in objects if name != "etude"])
+        self.later.write(partial(_write, path or self.SavePath), content)
+        keys = [name for name in objects if name != "etude"]
+        self.later.then(partial(self.debug, "Successfully saved checkpoint with keys: %s", keys))
+
+    @cached_property
+    def later(self) -> Later:
+        """What is written while training goes on."""
+        return Later()
 
     @staticmethod
     def load(path: str | Path, *, trust: bool = False) -> dict[str, Any]:
@@ -190,6 +197,11 @@ class Restorable:
                 value.load_state_dict(state[name])
             else:
                 setattr(self, name, state[name])
+
+
+def _write(target: str | Path, content: Any) -> None:
+    with chaos.saving(target):
+        save_file(target, content, mode=0o666)
 
 
 def latest_of(saveDir: str | Path) -> Path:

@@ -41,19 +41,19 @@ def write(path: str, checkpoint: Mapping[str, Any]) -> None:
     """Put ``checkpoint`` at ``path``; when that fails, what was there before is untouched."""
     with chaos.saving(path):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        save_file(path, {key: _plain(value) for key, value in checkpoint.items()}, mode=0o666)
+        save_file(path, checkpoint, mode=0o666)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Configs anywhere in ``value`` as plain dicts, and numpy's numbers as Python's: a file names no class of ours, so
     that mmcv can read it as well, and none of numpy's, so that a plain ``torch.load`` can."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, AttributeDict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(_plain, value))
-    return {key: _plain(item) for key, item in value.items()} if type(value) is dict else value
+        return type(value)(map(plain, value))
+    return {key: plain(item) for key, item in value.items()} if type(value) is dict else value
 
 
 def link_latest(folder: str, name: str) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from etude.checkpoint.later import all_ours
 from etude.config.files import display
 from etude.core.hook import Call, Hook, HookTable, Site, origin_of
 from etude.core.loop import fit, train_step
@@ -32,7 +33,7 @@ from etude.dialects.libai.live.data.position import Batches, batches_of
 from etude.dialects.libai.live.events.history import KEPT
 from etude.dialects.libai.live.events.storage import EventStorage, get_event_storage
 from etude.dialects.libai.live.optim.build import clip_grad
-from etude.dialects.libai.live.resume.resume import keep_state
+from etude.dialects.libai.live.resume.resume import checkpointer_of, keep_state
 from etude.dialects.libai.live.resume.state import take_up
 from etude.errors import Diverged, UserCodeError
 from etude.hooks.signals import saving_at_signals
@@ -128,8 +129,18 @@ class TrainerBase:
         run.stopping = run.error = None
         heeded = saving_at_signals(run, processes=dist.get_world_size())
         with self.storage_class(start_iter) as self.storage, reporting_workers(), heeded:
-            fit(run)
+            with self._saving():
+                fit(run)
             keep_state(self)
+
+    def _saving(self) -> AbstractContextManager[Any]:
+        """The time in which the checkpointer may write while training goes on."""
+        later = getattr(checkpointer_of(self), "later", None)
+        return nullcontext() if later is None else later.running(logging.getLogger(self.logger_name).error)
+
+    def all_is_ours(self) -> bool:
+        """Return whether nothing of the user's acts between two steps: no hook, no trainer."""
+        return all_ours([self, *self._hooks])
 
     def stop(self, reason: str = "stopped by a hook") -> None:
         """Stop after this iteration: ``after_train`` is called, a checkpoint is saved, and the reason is logged."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import yaml
 
+from etude.checkpoint.later import all_ours
 from etude.errors import ConfigError, suggest
 
 T = TypeVar("T")
@@ -137,11 +138,20 @@ def find(registry: type[Registry], key: str, *, at: Any = "", others: Iterable[s
         raise ConfigError(f"the module {module} has no {attribute!r}", at=str(at), hint=hint) from error
 
 
+_SERVED: set[object] = set()
+
+
 def served_as(module: str) -> Callable[[T], T]:
     """Set ``__module__`` of a class to the original's module, so that summaries read as in McQuic."""
 
     def rename(value: T) -> T:
         value.__module__ = module
+        _SERVED.add(value)
         return value
 
     return rename
+
+
+def is_ours(actor: object) -> bool:
+    """Return whether the class of ``actor`` is Étude's own, under whatever name it is served."""
+    return type(actor) in _SERVED or all_ours([actor])

@@ -16,6 +16,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sized
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Restorable, Saver
 from etude.dialects.mcquic.live.formats import EMATracker, prettyStep, totalParameters
 from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
+from etude.dialects.mcquic.live.registry import is_ours
 from etude.dialects.mcquic.live.validate import decibel_of
 from etude.dist import group
 from etude.dist.peers import Peers
@@ -143,15 +145,26 @@ class Trainer(Restorable):
         }
         self.saver.save(path, trainer=self, config=self.config.serialize(), etude=exact)
 
-    def _save_or_forgive(self) -> bool:
+    def _save_or_forgive(self, *, best: bool) -> None:
         """Save after a validation. A failed save is only logged at first: a full disk may have room at the next one."""
+        later = self.saver.later
+        later.settle()
         try:
-            self.save()
+            with later.deferring(self._forgive, only_if=self._all_is_ours()):
+                self.save()
         except SaveError as error:
-            self._patience.forgive(error, self.saver.logger.error)
-            return False
-        self._patience.renew()
-        return True
+            self._forgive(error)
+            return
+        later.then(self._patience.renew)
+        if best and self.rank == 0:
+            later.then(partial(_copy, Path(self.saver.SavePath), Path(self.saver.SaveDir) / "best.ckpt"))
+
+    def _forgive(self, error: SaveError) -> None:
+        self._patience.forgive(error, self.saver.logger.error)
+
+    def _all_is_ours(self) -> bool:
+        """Return whether nothing of the user's acts between two steps: no hook, no trainer."""
+        return all(map(is_ours, [self, *(getattr(call, "__self__", call) for call in self._calls())]))
 
     def restoreStates(self, path: str | Path) -> None:
         """Resume from a checkpoint, including optimizer, schedule and best result."""
@@ -220,7 +233,8 @@ class Trainer(Restorable):
         self.saver.debug("[%s] Training loop started.", self.PrettyStep)
         self.run.loop = epochs
         self._restore_position()
-        fit(self.run)
+        with self.saver.later.running(self.saver.logger.error):
+            fit(self.run)
 
     def _restore_position(self) -> None:
         """Restore the position in the data, the hooks and the random generators of a resumed checkpoint."""
@@ -253,12 +267,14 @@ class Trainer(Restorable):
 
     def _stateful(self) -> dict[str, Any]:
         """Return the user's hooks that have a state, by class name."""
-        chains = [hook.chains for hook in self.run.hooks if isinstance(hook, Bridge)]
-        owners = [
-            getattr(call, "__self__", None) for chain in chains for items in chain.values() for call in items.hooks
-        ]
+        owners = [getattr(call, "__self__", None) for call in self._calls()]
         kept = [owner for owner in owners if owner is not self and isinstance(owner, Part)]
         return {type(owner).__name__: owner for owner in kept}
+
+    def _calls(self) -> list[Callable[..., Any]]:
+        """Return what the hooks of all kinds call."""
+        chains = [hook.chains for hook in self.run.hooks if isinstance(hook, Bridge)]
+        return [call for chain in chains for items in chain.values() for call in items.hooks]
 
     def _with_own(self, name: str, users: ChainHook | None) -> ChainHook:
         own = {
@@ -325,8 +341,7 @@ class Trainer(Restorable):
         better = self.results[target] > self.bestDistortion
         if better:
             self.bestDistortion, self.bestRate = self.results[target], self.results.get("BPP", -1.0)
-        if self._save_or_forgive() and better and self.rank == 0:
-            _copy(Path(self.saver.SavePath), Path(self.saver.SaveDir) / "best.ckpt")
+        self._save_or_forgive(best=better)
         self._record("val", self.results)  # after the save, because a run that resumes from it validates again
         self.saver.info("[%s] %s: %.2f", self.PrettyStep, target, self.results[target])
         self._model.train()

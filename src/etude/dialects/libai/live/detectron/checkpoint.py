@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 import torch
 
-from etude.checkpoint.formats import foreign
+from etude.checkpoint.formats import foreign, torch_file
+from etude.checkpoint.later import Later
 from etude.checkpoint.storage import chaos
 from etude.dialects.libai import files
 from etude.dialects.libai.files import PeriodicCheckpointer
@@ -37,10 +38,12 @@ class Checkpointer(files.Resuming, fvcore.Checkpointer):  # type: ignore[misc]
     ) -> None:
         super().__init__(files.unwrapped(model), save_dir, save_to_disk=save_to_disk, **checkpointables)
         self.path_manager = path_manager()
+        self.later = Later()
 
     def save(self, name: str, **kwargs: Any) -> None:
         if not self.save_dir or not self.save_to_disk:
             return
+        self.later.settle()
         data: dict[str, Any] = {"model": self.model.state_dict()}
         data |= {key: part.state_dict() for key, part in self.checkpointables.items()}
         data |= kwargs
@@ -49,12 +52,11 @@ class Checkpointer(files.Resuming, fvcore.Checkpointer):  # type: ignore[misc]
         self.logger.info(f"Saving checkpoint to {path}")
         if _is_local(path):
             os.makedirs(self.save_dir, exist_ok=True)
-            with chaos.saving(path):
-                files.save_file(path, data)
+            self.later.write(partial(_write, path), files.plain(data))
         else:
             with self.path_manager.open(path, "wb") as file:
                 torch.save(files.plain(data), file)
-        self.tag_last_checkpoint(basename)
+        self.later.then(partial(self.tag_last_checkpoint, basename))
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
         if _is_local(self.save_dir):
@@ -78,6 +80,11 @@ class Checkpointer(files.Resuming, fvcore.Checkpointer):  # type: ignore[misc]
         """Return the file as data; one that holds bare weights counts as a checkpoint of a model."""
         content = foreign.read(path)
         return content if "model" in content else {"model": content}
+
+
+def _write(path: str, data: Any) -> None:
+    with chaos.saving(path):
+        torch_file.save_file(path, data, mode=0o666)
 
 
 @cache

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.checkpoint.formats.torch_file import Patience
+from etude.checkpoint.later import all_ours
 from etude.dialects.libai import files
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.hooks.hooks import failed
@@ -26,6 +27,9 @@ class PeriodicCheckpointer(files.PeriodicCheckpointer, HookBase):
 
     def after_step(self) -> None:
         self.step(self.trainer.iter)
+
+    def _may_defer(self) -> bool:
+        return all_ours([self.checkpointer]) and self.trainer.all_is_ours()
 
     def _finish_step(self) -> None:
         self.step_final(self.trainer.iter)

@@ -148,7 +148,7 @@ def keep_state(trainer: Any) -> None:
     if run.stopping is None or run.step >= trainer.max_iter:
         return
     said = logging.getLogger(trainer.logger_name)
-    checkpointer = _checkpointer(trainer)
+    checkpointer = checkpointer_of(trainer)
     if checkpointer is None or run.step <= trainer.start_iter:
         said.info(f"{run.stopping}: the end after {run.step} of {trainer.max_iter} iterations")
         return
@@ -160,7 +160,7 @@ def keep_state(trainer: Any) -> None:
     said.info(f"{run.stopping}, saved; --resume goes on with iteration {run.step}")
 
 
-def _checkpointer(trainer: Any) -> Any:
+def checkpointer_of(trainer: Any) -> Any:
     """Return the trainer's own, or that of its hook; None in a process that has none which writes."""
     saving = (hook.checkpointer for hook in trainer._hooks if isinstance(hook, PeriodicCheckpointer))
     found = getattr(trainer, "checkpointer", None) or next(saving, None)

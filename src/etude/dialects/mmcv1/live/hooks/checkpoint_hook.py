@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from etude.checkpoint.formats.torch_file import Patience
@@ -70,20 +71,29 @@ class CheckpointHook(Hook):
     @master_only
     def _save_checkpoint(self, runner: BaseRunner) -> None:
         assert self.out_dir is not None
-        runner.saver = self
-        try:
-            runner.save_checkpoint(self.out_dir, save_optimizer=self.save_optimizer, **self.args)
-        except SaveError as error:
-            self._patience.forgive(error, runner.logger.error, last=self._is_last(runner))
-            return
-        self._patience.renew()
+        runner.later.settle()
         current = runner.epoch + 1 if self.by_epoch else runner.iter + 1
         template = self.args.get("filename_tmpl", "epoch_{}.pth" if self.by_epoch else "iter_{}.pth")
-        path = os.path.join(self.out_dir, template.format(current))
-        if runner.meta is not None:
-            runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
+        name, last = template.format(current), self._is_last(runner)
+        path, before = os.path.join(self.out_dir, name), _named_last(runner)
+
+        def failed(error: SaveError) -> None:
+            _name_last(runner, before)
+            self._patience.forgive(error, runner.logger.error, last=last)
+
+        # Other ranks write their parts at once. Those of a file that replaces another would not fit it meanwhile.
+        alone = runner.world_size == 1 or name != template
+        runner.saver = self
+        try:
+            with runner.later.deferring(failed, only_if=not last and alone and runner.all_is_ours()):
+                runner.save_checkpoint(self.out_dir, save_optimizer=self.save_optimizer, **self.args)
+        except SaveError as error:
+            failed(error)
+            return
+        _name_last(runner, path)
+        runner.later.then(self._patience.renew)
         if self.max_keep_ckpts > 0:
-            self._prune(template, current, path)
+            runner.later.then(partial(self._prune, template, current, path))
 
     def _is_last(self, runner: BaseRunner) -> bool:
         return self.is_last_epoch(runner) if self.by_epoch else self.is_last_iter(runner)
@@ -96,6 +106,23 @@ class CheckpointHook(Hook):
                 break
             os.remove(path)
             exact.remove_all(path)
+
+
+def _named_last(runner: BaseRunner) -> str | None:
+    """Return the newest file, as the run's ``meta`` names it."""
+    found: str | None = (runner.meta or {}).get("hook_msgs", {}).get("last_ckpt")
+    return found
+
+
+def _name_last(runner: BaseRunner, path: str | None) -> None:
+    if path == _named_last(runner) or runner.meta is None:
+        return
+    messages = runner.meta.setdefault("hook_msgs", {})
+    messages["last_ckpt"] = path
+    if path is None:
+        del messages["last_ckpt"]
+    if not messages:
+        del runner.meta["hook_msgs"]
 
 
 def target_folder(out_dir: str | None, runner: BaseRunner) -> str:

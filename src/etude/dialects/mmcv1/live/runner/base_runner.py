@@ -13,12 +13,14 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
+from etude.checkpoint.later import Later, all_ours
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.dialects.mmcv1 import files
@@ -92,6 +94,7 @@ class BaseRunner(Resuming, Registration):
         self._step_kwargs: dict[str, Any] = {}
         self.saver: Hook | None = None
         self._position = Position()
+        self.later = Later()
         self._own_part_only = False
         self._restored: Restored | None = None
         self.engine = Run(
@@ -204,7 +207,7 @@ class BaseRunner(Resuming, Registration):
         self._flow, self._loaders, self._kwargs = list(workflow), list(data_loaders), kwargs
         self._turns = [(entry, count) for entry, (_, most) in enumerate(self._flow) for count in range(most)]
         engine, before = self.engine, self.engine.loop
-        engine.loop = self._loop
+        engine.loop = self._loop_and_save
         self._sync_hooks(force=True)
         try:
             with saving_at_signals(engine, processes=self._world_size):
@@ -218,6 +221,14 @@ class BaseRunner(Resuming, Registration):
     def _open_passes(self) -> list[Any]:
         """Return the iterators over the loaders that may not be exhausted."""
         return []
+
+    def _loop_and_save(self, engine: Run) -> None:
+        with self.later.running(self.logger.error):
+            self._loop(engine)
+
+    def all_is_ours(self) -> bool:
+        """Return whether nothing of the user's acts between two steps: no hook, no runner."""
+        return all_ours([self, *self._hooks])
 
     def _loop(self, engine: Run) -> None:
         raise AttributeError(f"{type(self).__name__} must define the loop of its run")
@@ -290,6 +301,7 @@ class BaseRunner(Resuming, Registration):
     def _write_checkpoint(
         self, out_dir: str, filename: str, save_optimizer: bool, meta: dict[str, Any] | None, create_symlink: bool
     ) -> None:
+        self.later.settle()
         if meta is not None and not isinstance(meta, dict):
             raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
         meta = {} if meta is None else meta
@@ -306,11 +318,11 @@ class BaseRunner(Resuming, Registration):
             content[exact.KEY] = state
             self._position.unsettled.append((path, state))
             exact.remove_note(path)
-        files.write(path, content)
+        self.later.write(partial(files.write, path), files.plain(content))
         if save_optimizer and not filename.startswith("best_"):
-            self._position.saved = (path, max(self.engine.done, self.engine.step))
+            self.later.then(partial(self._position.note_saved, path, max(self.engine.done, self.engine.step)))
         if create_symlink:
-            files.link_latest(out_dir, filename)
+            self.later.then(partial(files.link_latest, out_dir, filename))
 
     def save_checkpoint(self, out_dir: str, *args: Any, **kwargs: Any) -> None:
         raise AttributeError(f"{type(self).__name__} must define save_checkpoint")

@@ -8,6 +8,7 @@ the run died in between, and a resumed run first does again what was left to do.
 from __future__ import annotations
 
 import glob
+import io
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -35,9 +36,17 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def write_note(path: str, note: Mapping[str, Any]) -> None:
-    """Note what the stage of the checkpoint at ``path`` has changed since it was saved."""
-    _write_beside(_note_path(path), note)
+def as_bytes(note: Mapping[str, Any]) -> bytes:
+    """Return a note as torch writes it, so that nothing changes it until it is written."""
+    made = io.BytesIO()
+    torch.save(dict(note), made)
+    return made.getvalue()
+
+
+def write_note(path: str, note: bytes) -> None:
+    """Note what the stage of the checkpoint at ``path``, if it is there, has changed since it was saved."""
+    if os.path.isfile(path):
+        _write_beside(_note_path(path), note)
 
 
 def read_note(path: str, identity: str) -> dict[str, Any] | None:
@@ -58,7 +67,7 @@ def remove_note(path: str) -> None:
 
 def write_own(path: str, rank: int, state: Mapping[str, Any]) -> None:
     """Write what one of the other ranks knows of the checkpoint that the first one saved at ``path``."""
-    _write_beside(_own_path(path, rank), state)
+    _write_beside(_own_path(path, rank), as_bytes(state))
 
 
 def read_own(path: str, rank: int, position: Sequence[Any]) -> dict[str, Any] | None:
@@ -78,10 +87,10 @@ def remove_all(path: str) -> None:
         disk.remove(part)
 
 
-def _write_beside(target: str, content: Mapping[str, Any]) -> None:
+def _write_beside(target: str, content: bytes) -> None:
     """Whoever may read the checkpoint may read what stands beside it."""
     disk.make_folder(os.path.dirname(target), mode=0o777)
-    disk.write_atomically(target, lambda file: torch.save(dict(content), file), mode=0o666)
+    disk.write_atomically(target, lambda file: file.write(content), mode=0o666)
 
 
 def _own_path(path: str, rank: int) -> str:

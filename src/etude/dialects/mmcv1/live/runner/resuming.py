@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from etude.checkpoint.later import Later
 from etude.core.run import Run
 from etude.data.resume import Snapshot, own_states, restore_own
 from etude.data.torch_loader import passes, remainder
@@ -30,6 +31,9 @@ class Position:
         #: What the next exact state says otherwise, and the one whose last stage is being finished: live.leaving.
         self.parts: dict[str, Any] = {}
         self.finishing: dict[str, Any] | None = None
+
+    def note_saved(self, path: str, done: int) -> None:
+        self.saved = path, done
 
 
 class Restored:
@@ -72,6 +76,8 @@ class Resuming:
     _restored: Restored | None
     #: Set while another rank than the first goes through the motions of a save.
     _own_part_only: bool
+    #: What is written while training goes on.
+    later: Later
 
     def _entries(self) -> list[tuple[int, int]]:
         """Return the (entry, repetition) pairs of one round, from where a checkpoint had come in its round."""
@@ -206,10 +212,9 @@ class Resuming:
         waiting, self._position.unsettled = self._position.unsettled, []
         best = {k: v for k, v in (self.meta or {}).get("hook_msgs", {}).items() if k.startswith("best_")}
         for path, state in waiting:
-            if os.path.isfile(path):
-                note = {"id": state["id"], "rng": exact.rng_state(), "best": best}
-                note |= {"states": self._hook_states(later=True), "lasting": self._lasting()}
-                exact.write_note(path, note)
+            note = {"id": state["id"], "rng": exact.rng_state(), "best": best}
+            note |= {"states": self._hook_states(later=True), "lasting": self._lasting()}
+            self.later.then(partial(exact.write_note, path, exact.as_bytes(note)))
 
     def _restore(self, path: str, checkpoint: Mapping[str, Any], *, wanted: bool, moved: bool = False) -> None:
         """Take what the checkpoint knows beyond mmcv's layout; it is put to use when the run starts."""

@@ -7,6 +7,7 @@ import os
 import pickle
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ class CheckpointHook(BestRules):
         self._save_best_checkpoint(runner, metrics)
 
     def after_train(self, runner: Any) -> None:
+        runner.later.settle()
         self._save_where_it_stopped(runner)
         if self.published_keys is None:
             return
@@ -136,15 +138,21 @@ class CheckpointHook(BestRules):
         else:
             step = runner.iter + 1
             meta = {"epoch": runner.epoch, "iter": step}
+        runner.later.settle()
         last = self.is_last_train_epoch(runner) if self.by_epoch else self.is_last_train_iter(runner)
         before, kept = self.last_ckpt, list(self.keep_ckpt_ids)
-        try:
-            self._save_checkpoint_with_step(runner, step, meta)
-        except SaveError as error:
+
+        def failed(error: SaveError) -> None:
             self._patience.forgive(error, runner.logger.error, last=last)
             self._forget_attempt(runner, before, kept)
+
+        try:
+            with runner.later.deferring(failed, only_if=not last and runner.all_is_ours()):
+                self._save_checkpoint_with_step(runner, step, meta)
+        except SaveError as error:
+            failed(error)
         else:
-            self._patience.renew()
+            runner.later.then(self._patience.renew)
 
     def _save_where_it_stopped(self, runner: Any) -> None:
         """Save the last epoch or iteration if a hook has ended training and ``save_last`` is set."""
@@ -173,8 +181,12 @@ class CheckpointHook(BestRules):
             save_param_scheduler=self.save_param_scheduler,
             by_epoch=self.by_epoch,
         )
+        runner.later.then(partial(self._point_to_last, runner.work_dir, self.last_ckpt, obsolete))
+
+    def _point_to_last(self, work_dir: str, path: str, obsolete: int | None) -> None:
+        """Let ``last_checkpoint`` name a file that is written, and remove the one that is one too many."""
         if is_main_process():
-            files.write_text(os.path.join(runner.work_dir, "last_checkpoint"), self.last_ckpt)
+            files.write_text(os.path.join(work_dir, "last_checkpoint"), path)
         if obsolete is not None:
             self._remove(self._path(obsolete))
 
@@ -191,6 +203,7 @@ class CheckpointHook(BestRules):
     def _save_best_checkpoint(self, runner: Any, metrics: dict[str, Any]) -> None:
         if not self.save_best:
             return
+        runner.later.settle()
         if "auto" in self.key_indicators:
             self._init_rule(self.rules, [next(iter(metrics))])
         self._settle_folder(runner)

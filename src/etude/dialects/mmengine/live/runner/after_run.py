@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
+from etude.checkpoint.later import Later
 from etude.data.resume import Snapshot
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live import exact
@@ -35,6 +37,11 @@ class Afterwards(Views):
     _before: tuple[Any, Any] | None = None
     _cut: bool = False
 
+    @cached_property
+    def later(self) -> Later:
+        """What is written while training goes on."""
+        return Later()
+
     def begin_validation(self) -> None:
         """Before a validation: remember what it will change, in case that it does not come to its end."""
         self._before = self.message_hub.remembered(), self._scalars()
@@ -56,6 +63,7 @@ class Afterwards(Views):
 
         One of the last iteration of an epoch is not: a run that is resumed from it ends the epoch first.
         """
+        self.later.settle()
         own = Snapshot.take().state_dict()
         generators = gather_object(own) if self.world_size > 1 else [own]
         if self._newest is None or not is_main_process():
@@ -73,6 +81,9 @@ class Afterwards(Views):
             }
             self._forget_notes(path)
             files.write(files.note_path(path), files.plain(note))
+
+    def _set_newest(self, newest: tuple[str, str, tuple[int, int]]) -> None:
+        self._newest = newest
 
     def _forget_notes(self, checkpoint: str) -> None:
         folder = os.path.dirname(files.note_path(checkpoint))

@@ -6,6 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -217,6 +218,7 @@ class Checkpoints(Afterwards):
         backend_args: dict[str, Any] | None = None,
     ) -> None:
         """Write everything a resume needs to ``out_dir/filename``. Only the first process writes."""
+        self.later.settle()
         if not isinstance(meta, dict | None):
             raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
         if file_client_args is not None:
@@ -248,10 +250,10 @@ class Checkpoints(Afterwards):
             checkpoint["param_schedulers"] = scheduler_states(self.param_schedulers)
         self.call_hook("before_save_checkpoint", checkpoint=checkpoint)  # type: ignore[attr-defined]
         path = os.path.join(out_dir, filename)
-        files.write(path, files.plain(checkpoint))
+        self.later.write(partial(files.write, path), files.plain(checkpoint))
         if save_optimizer:
             counters = int(checkpoint["meta"]["epoch"]), int(checkpoint["meta"]["iter"])
-            self._newest = (path, checkpoint["meta"][exact.KEY]["id"], counters)
+            self.later.then(partial(self._set_newest, (path, checkpoint["meta"][exact.KEY]["id"], counters)))
 
     def _weights(self) -> Any:
         if sharded.is_sharded(self.model):

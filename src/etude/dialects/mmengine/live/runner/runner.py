@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from etude.checkpoint.later import all_ours
 from etude.core.run import Run
 from etude.dialects.mmengine.live import exact
 from etude.dialects.mmengine.live.dist.collectives import broadcast
@@ -204,7 +205,8 @@ class Runner(Building, Checkpoints, Hooking):
         self._maybe_compile("train_step")
         self._settle_hooks()
         try:
-            model = self.train_loop.run()
+            with self.later.running(self.logger.error):
+                model = self.train_loop.run()
         except Exception:
             self._save_before_validation()
             raise
@@ -212,6 +214,10 @@ class Runner(Building, Checkpoints, Hooking):
         self.call_hook("after_run")
         self._forget_if_over()
         return model  # type: ignore[no-any-return]
+
+    def all_is_ours(self) -> bool:
+        """Return whether nothing of the user's acts between two steps: no hook, no loop, no runner."""
+        return all_ours([self, self.train_loop, *self.hooks])
 
     def val(self) -> dict[str, float]:
         """Validate and return the metrics."""

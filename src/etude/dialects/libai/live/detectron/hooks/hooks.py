@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from etude.checkpoint.later import wait
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.detectron.hooks.writers import EventStorage
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier, is_param_scheduler
@@ -149,6 +150,7 @@ class BestCheckpointer(hooks_save.BestCheckpointer, HookBase):
             self._keep(*saves)
 
     def _save(self, iteration: int) -> None:
+        wait()
         last = getattr(self._checkpointer, "get_checkpoint_file", lambda: "")()
         self._checkpointer.save(self._file_prefix, iteration=iteration)
         if isinstance(last, str) and last and not last.endswith(f"{self._file_prefix}.pth"):
