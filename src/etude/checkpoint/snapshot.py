@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint.capture import Capture, capture
+from etude.checkpoint.capture import DTYPE, SHAPE, Capture, Forms, capture
 from etude.checkpoint.encode import Part, encode
 from etude.checkpoint.formats import safetensors
 from etude.dist.shards import Piece
@@ -112,14 +112,14 @@ class Arena:
     def __init__(self, rank: int = 0) -> None:
         self._rank = rank
         self._memory = torch.empty(0, dtype=torch.uint8)
-        self._layout: _Layout = {}
+        self._forms: dict[str, Forms] = {}
         self._regions: dict[str, Region] = {}
 
     def prepare(self, size: int) -> None:
         """Allocate and touch ``size`` bytes: the first touch of fresh memory costs more than the copy."""
         if self._memory.numel() < size:
             self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available()).zero_()
-            self._layout = {}
+            self._forms = {}
 
     def take(self, state: Mapping[str, Any]) -> Snapshot:
         """Copy ``state`` (part → tree). The snapshot is good until the next call."""
@@ -137,10 +137,12 @@ class Arena:
         return Snapshot({part: names.get(part) for part in state}, taken, regions, self._memory, self._rank)
 
     def _place(self, sources: Mapping[str, list[torch.Tensor]]) -> dict[str, Region]:
-        layout = {part: [(tensor.dtype, tensor.shape) for tensor in tensors] for part, tensors in sources.items()}
-        if layout != self._layout or list(layout) != list(self._layout):
+        known = self._forms
+        if list(known) != list(sources) or not all(known[part].fit(tensors) for part, tensors in sources.items()):
+            layout = {part: [(tensor.dtype, tensor.shape) for tensor in tensors] for part, tensors in sources.items()}
             self.prepare(sum(_padded(_size(entries)) for entries in layout.values()))
-            self._regions, self._layout = self._views(layout), layout
+            self._regions = self._views(layout)
+            self._forms = {part: Forms(tensors, DTYPE, SHAPE) for part, tensors in sources.items()}
         return self._regions
 
     def _views(self, layout: _Layout) -> dict[str, Region]:
