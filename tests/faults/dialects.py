@@ -24,6 +24,7 @@ from PIL import Image
 
 from etude.checkpoint.tools.same_runs import compare_runs, steps_of
 from etude.cli import main as etude
+from tests import sampling
 from tests.faults.lives import live
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -56,7 +57,7 @@ SMALLER = {
 IMPORTED = ("torch._dynamo", "sklearn.datasets", "pydoc_data.topics")
 PACKAGES = ("etude.", "torch.", "tensorboard.")
 #: Systems whose runs are also let die at the same step again and again; with `make test-all` more than one.
-LOOPING = ("mmcv1", "mmengine") if os.environ.get("ETUDE_TEST_ALL") else ("mmcv1",)
+LOOPING = ("mmcv1", "mmengine") if sampling.ALL else ("mmcv1",)
 #: How each life ends, and its exit code.
 LIVES = [
     (["--chaos", "sigterm@step=2"], 143),

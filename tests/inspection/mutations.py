@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from etude.config.tree import Tree, copied
 from etude.dialects.base import Dialect
 from etude.errors import ConfigError, Finding
 from etude.registry import TABLES
+from tests import sampling
 
 #: Keys whose values are names of components or of results, and mappings whose keys the user makes up.
 NAMES = (
@@ -36,7 +36,7 @@ NAMES = (
 )
 NAME_LISTS = ("imports", "metrics", "hooks", "to", "loss", "transform", "transforms")
 FREE = {("extra",), ("env",)}
-ALL = bool(os.environ.get("ETUDE_TEST_ALL"))
+ALL = sampling.ALL
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import sampling
 from tests.projects import mmengine_cases as cases
 from tests.projects.checkout import machine
 from tests.projects.conftest import Projects, fetched
@@ -55,7 +55,7 @@ SAMPLE = ["pretrain_recipe", "pretrain_vit", "selfsup_simclr", "selfsup_swav"]
 FROM_THE_START = ("pretrain_vit", "selfsup_simclr")
 
 
-@pytest.mark.parametrize("name", cases.names() if os.environ.get("ETUDE_TEST_ALL") else SAMPLE)
+@pytest.mark.parametrize("name", cases.names() if sampling.ALL else SAMPLE)
 def test_etude_train_ends_in_the_bits_of_the_original(name: str, recorded: Any, tmp_path: Path) -> None:
     beside, ready = name != "pretrain_vit", name not in FROM_THE_START  # the others draw, or infer, with the original
     projects = prepared(tmp_path, name, beside=beside, ready=ready)
@@ -146,7 +146,7 @@ UPSTREAM = (
 def test_check_raises_no_false_alarm_on_the_projects_own_configs(tmp_path: Path) -> None:
     """A sample of their 669 configs; all with ``make test-all``."""
     folders = fetched(("mmpretrain-1.2.0", *cases.SELFSUP))
-    step = "1" if os.environ.get("ETUDE_TEST_ALL") else "24"
+    step = "1" if sampling.ALL else "24"
     run = Projects(folders, tmp_path).run("-c", CHECKING, step, fresh=True)
     assert run.returncode == 0, run.stderr
     found, *imported = json.loads(run.stdout)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import sampling
 from tests.projects import tiny
 from tests.projects.checkout import THREE_WAYS, assert_as_recorded, lay_out_tracking, losses
 from tests.projects.conftest import Projects
@@ -46,7 +46,7 @@ def test_a_re_identification_network_ends_in_the_bits_of_the_original_by_train_e
     ready: Projects,
 ):
     """The next test trains by ``etude train``, too; with ``make test-all`` this one does."""
-    ways = ["train", "exec", "own"] if os.environ.get("ETUDE_TEST_ALL") else ["exec", "own"]
+    ways = ["train", "exec", "own"] if sampling.ALL else ["exec", "own"]
     (ready.cwd / "own.py").write_text(OWN_SCRIPT)
     done = replace(ready, env={"WAYS": " ".join(ways)}).run(
         "own.py", "reid.py", "tools/train.py", "--no-validate", "--cfg-options", "device=cpu"
@@ -92,7 +92,7 @@ def test_a_siamese_tracker_ends_in_the_bits_of_the_original_and_is_measured(read
 
 
 #: Configs of further trackers, and how many losses they log. FGFA takes as long as all others: with `make test-all`.
-OTHERS = {"faster_rcnn": 4, "qdtrack": 4} | ({"fgfa": 8} if os.environ.get("ETUDE_TEST_ALL") else {})
+OTHERS = {"faster_rcnn": 4, "qdtrack": 4} | ({"fgfa": 8} if sampling.ALL else {})
 
 
 @pytest.mark.parametrize("name", OTHERS)
