@@ -46,7 +46,7 @@ def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     if isinstance(error, FileNotFoundError) and re.search(r"\.(pth|pt|ckpt|bin|safetensors)\b|checkpoint", message):
         return ResumeError(message)
     at = _place_of(error, plan) or (display(plan.files[0]) if plan.files else "")
-    return ConfigError(_refused(error, message), at=at)
+    return ConfigError(_refusal_message(error, message), at=at)
 
 
 def _with_place(error: ConfigError, plan: Plan) -> ConfigError | None:
@@ -65,11 +65,11 @@ def _message_of(error: BaseException) -> str:
     return said_in_worker(error) or printable(str(said)) or type(error).__name__
 
 
-def _refused(error: BaseException, message: str) -> str:
+def _refusal_message(error: BaseException, message: str) -> str:
     """Name what could not be built, unless an installed package of the wrong release is the cause."""
     hint = release_hint(message)
     made = [] if hint else _being_made(error)
-    return f"{_kind(made[0])} cannot be made: {message}" if made else f"{type(error).__name__}: {message}{hint}"
+    return f"{_type_name(made[0])} cannot be made: {message}" if made else f"{type(error).__name__}: {message}{hint}"
 
 
 @contextmanager
@@ -103,48 +103,50 @@ def _being_made(error: BaseException) -> list[Mapping[str, Any]]:
     return found
 
 
-def _kind(given: Mapping[str, Any]) -> str:
+def _type_name(given: Mapping[str, Any]) -> str:
     kind = given.get("type")
     return kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
 
 
 def _place_of(error: BaseException, plan: Plan) -> str:
     """Return the place in the config of the part that was being built, or of the hook that raised; else empty."""
-    made, entries = _being_made(error), list(_typed((), plan.source))
+    made, entries = _being_made(error), list(_entries_with_type((), plan.source))
     if not plan.places or not entries:
-        return next(filter(None, (_line_of(_kind(given), plan) for given in made)), "")
+        return next(filter(None, (_line_of(_type_name(given), plan) for given in made)), "")
     for given in [*made, *_at_work(error)]:
-        alike = [(path, known) for path, known in entries if _is_kind(_kind(known), _kind(given))]
-        for path, known in sorted(alike, key=lambda one: not _fits(one[1], given)):
-            place = _newest(path, known, plan, str(error))
+        alike = [(path, known) for path, known in entries if _is_kind(_type_name(known), _type_name(given))]
+        for path, known in sorted(alike, key=lambda one: not _same_plain_values(one[1], given)):
+            place = _last_change(path, known, plan, str(error))
             if place is not None:
                 return str(place)
     return ""
 
 
-def _typed(path: tuple[str | int, ...], value: Any) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
+def _entries_with_type(
+    path: tuple[str | int, ...], value: Any
+) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
     """Yield every mapping with a type in a resolved config, with its path."""
     if isinstance(value, Mapping):
         if value.get("type") is not None:
             yield path, value
         for key, item in value.items():
-            yield from _typed((*path, key), item)
+            yield from _entries_with_type((*path, key), item)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _typed((*path, index), item)
+            yield from _entries_with_type((*path, index), item)
 
 
 def _is_kind(written: str, made: str) -> bool:
     return written.rpartition(".")[2] == made.rpartition(".")[2]
 
 
-def _fits(known: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+def _same_plain_values(known: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     """Return whether ``given`` is built from that entry, as far as plain values show."""
     plain = {key: value for key, value in known.items() if isinstance(value, str | int | float)}
     return all(key in given and given[key] == value for key, value in plain.items() if key != "type")
 
 
-def _newest(path: tuple[str | int, ...], known: Mapping[str, Any], plan: Plan, message: str) -> Place | None:
+def _last_change(path: tuple[str | int, ...], known: Mapping[str, Any], plan: Plan, message: str) -> Place | None:
     """Return where an entry was changed last.
 
     Keys that the message names are preferred. An override comes before the config, the config before its bases.

@@ -29,18 +29,18 @@ class NameTables:
 
     def __init__(self, module: str) -> None:
         read: dict[str, Any] = table_beside(module, "names.json")
-        self.modules = _united(read["modules"])
-        self.registered = _united(read.get("registered", {}))
-        self.projects = {scope: _united(tables) for scope, tables in read.get("projects", {}).items()}
-        homes = _homes(self.modules)
+        self.modules = _expand_tables(read["modules"])
+        self.registered = _expand_tables(read.get("registered", {}))
+        self.projects = {scope: _expand_tables(tables) for scope, tables in read.get("projects", {}).items()}
+        homes = _by_package(self.modules)
         for module, names in read.get("imported", {}).items():
             home = homes[module.partition(".")[0]]
             self.modules[module] = {name: home[name] for name in names.split()} | self.modules.get(module, {})
-        self.out_of_scope = dict(_refused(read.get("out_of_scope", {})))
+        self.out_of_scope = dict(_refused_names(read.get("out_of_scope", {})))
         self.from_disk = {module: names.split() for module, names in read.get("from_disk", {}).items()}
 
 
-def _homes(modules: Table) -> Table:
+def _by_package(modules: Table) -> Table:
     """Map package → name → its (first) place."""
     homes: Table = {}
     for module in reversed(modules):
@@ -48,7 +48,7 @@ def _homes(modules: Table) -> Table:
     return homes
 
 
-def _united(read: Mapping[str, Mapping[str, str]]) -> Table:
+def _expand_tables(read: Mapping[str, Mapping[str, str]]) -> Table:
     def names_of(module: str) -> dict[str, str]:
         found: dict[str, str] = {}
         for home, names in read[module].items():
@@ -65,7 +65,7 @@ def _entries(home: str, names: str) -> dict[str, str]:
     return {name: f"{home}:{attribute or name}" if home else attribute for name, _, attribute in pairs}
 
 
-def _refused(read: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
+def _refused_names(read: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
     for reason, groups in read.items():
         for group in groups:
             prefix, _, names = group.rpartition(":")

@@ -70,7 +70,7 @@ def _classes(module: str, *, imported: bool = False) -> dict[str, str]:
     names = sorted(name for name, node in known if imported or isinstance(node, ast.ClassDef))
     targets = [f"{module}:{name}" for name in names if not name.startswith("_")]
     return {
-        target.replace(":", "."): _line(target)
+        target.replace(":", "."): _doc_line(target)
         for target in targets
         if scan.class_of(target, folders=tuple(sys.path)) is not None
     }
@@ -82,20 +82,21 @@ def _entries(kind: str, modules: tuple[str, ...]) -> list[tuple[str, str]]:
         for name, target in MODULES[module].items():
             home, is_attribute, _ = target.partition(":")
             theirs = home.endswith(".originals")  # from an installed detectron2
-            if not is_attribute or theirs or name.startswith("_") or name in _OTHERS or not _fits(kind, name):
+            if not is_attribute or theirs or name.startswith("_") or name in _OTHERS or not _is_of_kind(kind, name):
                 continue
-            found.append((f"{module}.{name}", _line(target) or _line(_elsewhere(name, modules)) or _of_torch(target)))
+            doc = _doc_line(target) or _doc_line(_target_with_doc(name, modules)) or _of_torch(target)
+            found.append((f"{module}.{name}", doc))
     return found
 
 
-def _line(target: str) -> str:
+def _doc_line(target: str) -> str:
     signature = scan.signature(target, folders=tuple(sys.path), known=kept) if target else None
     return signature.doc if signature is not None else ""
 
 
-def _elsewhere(name: str, modules: tuple[str, ...]) -> str:
+def _target_with_doc(name: str, modules: tuple[str, ...]) -> str:
     """Return the same name in the other system, for a class without its own docstring."""
-    return next((MODULES[module][name] for module in modules if _line(MODULES[module].get(name, ""))), "")
+    return next((MODULES[module][name] for module in modules if _doc_line(MODULES[module].get(name, ""))), "")
 
 
 def _of_torch(target: str) -> str:
@@ -103,7 +104,7 @@ def _of_torch(target: str) -> str:
     return f"torch's {name}, with OneFlow's arguments" if module.endswith(".optimizers") else ""
 
 
-def _fits(kind: str, name: str) -> bool:
+def _is_of_kind(kind: str, name: str) -> bool:
     if kind == "parameter groups":
         return name.endswith("_params")
     if kind == "hook":

@@ -64,11 +64,11 @@ class _File:
     def _read(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Assign):
             for target in statement.targets:
-                way = _way(target)
+                way = _path_of(target)
                 if way:
                     self._set(way, statement.value, target.lineno)
         elif isinstance(statement, ast.Delete):
-            for way in filter(None, map(_way, statement.targets)):
+            for way in filter(None, map(_path_of, statement.targets)):
                 self._forget(way)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self._update(statement.value)
@@ -79,10 +79,10 @@ class _File:
         """Read ``train.update(dict(log_period=5))``, also with keywords, or ``OmegaConf.update(cfg, "a.b", 3)``."""
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("update", "merge_with"):
             return
-        above = _way(call.func.value)
+        above = _path_of(call.func.value)
         if above == ("OmegaConf",):
             first, key, value = (*call.args, None, None, None)[:3]
-            above = _way(first) if first is not None else ()
+            above = _path_of(first) if first is not None else ()
             if above and isinstance(key, ast.Constant) and isinstance(key.value, str) and value is not None:
                 self._set((*above, *key.value.split(".")), value, call.lineno)
             return
@@ -124,7 +124,7 @@ class _File:
             del self.places[known]
 
     def _note(self, way: Path, value: ast.expr, line: int) -> None:
-        packaged = _packaged(value)
+        packaged = _common_config_keys(value)
         if packaged is not None and self.depth:
             path, keys = packaged
             self._adopt(_File(path, self.files, self.depth - 1).places, keys, way)
@@ -185,15 +185,15 @@ def way_of(key: str) -> Path:
 # -- syntax ------------------------------------------------------------------------------------------------------------
 
 
-def _way(target: ast.expr) -> Path:
+def _path_of(target: ast.expr) -> Path:
     """Return ``train.evaluation.eval_period`` or ``dataloader.test[0].dataset`` as a path; empty for anything else."""
     if isinstance(target, ast.Name):
         return (target.id,)
     if isinstance(target, ast.Attribute):
-        above = _way(target.value)
+        above = _path_of(target.value)
         return (*above, target.attr) if above else ()
     if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
-        above = _way(target.value)
+        above = _path_of(target.value)
         key = target.slice.value
         return (*above, key) if above and isinstance(key, str | int) else ()
     return ()
@@ -212,7 +212,7 @@ def _children(value: ast.expr) -> Iterator[tuple[str | int, ast.expr]]:
         yield from enumerate(value.elts)
 
 
-def _packaged(value: ast.expr) -> tuple[str, Path] | None:
+def _common_config_keys(value: ast.expr) -> tuple[str, Path] | None:
     """Return the file and the keys of ``get_config("common/train.py").train``; None for anything else."""
     keys: Path = ()
     while isinstance(value, ast.Attribute):

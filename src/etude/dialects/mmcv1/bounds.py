@@ -135,14 +135,14 @@ def _best(given: Given) -> Iterator[Refusal]:
     near = next((name for name in metrics if best != name and is_slip(best.casefold(), name.casefold())), None)
     if near is not None:
         yield Refusal("save_best", f"{best!r} is not what is evaluated", f"did you mean {near!r}?")
-    elif given.get("rule") is None and not any(word in best.casefold() for word in _directed(given)):
+    elif given.get("rule") is None and not any(word in best.casefold() for word in _direction_words(given)):
         yield Refusal(
             "save_best", f"{best!r} does not tell by its name whether it should grow or shrink",
             "give rule='greater' or rule='less'",
         )  # fmt: skip
 
 
-def _directed(given: Given) -> list[str]:
+def _direction_words(given: Given) -> list[str]:
     """Return the parts of names that show whether greater or less is better."""
     found: list[str] = []
     for key, usual in (("greater_keys", GREATER_KEYS), ("less_keys", LESS_KEYS)):

@@ -22,7 +22,7 @@ _TORCH_OPTIMIZERS = (
 _INITIALIZERS = ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier")
 
 
-def _of(ending: str, *modules: str) -> dict[str, str]:
+def _names_ending_with(ending: str, *modules: str) -> dict[str, str]:
     return {
         name: target
         for module in modules
@@ -31,8 +31,8 @@ def _of(ending: str, *modules: str) -> dict[str, str]:
     }
 
 
-HOOKS: Mapping[str, str] = _of("Hook", "mmtrack.core", "mmcls.core", "mmcv.runner")
-RUNNERS: Mapping[str, str] = _of("BasedRunner", "mmcv.runner")
+HOOKS: Mapping[str, str] = _names_ending_with("Hook", "mmtrack.core", "mmcls.core", "mmcv.runner")
+RUNNERS: Mapping[str, str] = _names_ending_with("BasedRunner", "mmcv.runner")
 OPTIMIZERS: Mapping[str, str] = {name: f"torch.optim:{name}" for name in _TORCH_OPTIMIZERS} | {
     "Lamb": "etude.optim.lamb:LAMB"
 }

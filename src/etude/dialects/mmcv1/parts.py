@@ -36,7 +36,7 @@ def report_unknown_parts(low: Lowering, known: Collection[str]) -> None:
     """Add an error to ``low`` for every part that no registry will have when model and data are built."""
     found = {"", *known, *(name for _, name in low.registered)}
     typed = [(path, value) for path, value in low.tree.walk() if isinstance(value, Mapping)]
-    parts = [(path, _bare(value.get("type"))) for path, value in typed if path[0] in ("model", "data")]
+    parts = [(path, _registry_name(value.get("type"))) for path, value in typed if path[0] in ("model", "data")]
     unknown = [(path, name) for path, name in parts if name not in found]
     if not unknown or not reads_all(low):
         return
@@ -44,7 +44,7 @@ def report_unknown_parts(low: Lowering, known: Collection[str]) -> None:
         if not low.has_error((*path, "type")) and not low.has_error(path):
             remedy = _remedy(low, path, name)
             if remedy:
-                low.error(low.place(*path, "type"), f"no {_kind(path)} is called {name!r}", remedy)
+                low.error(low.place(*path, "type"), f"no {_kind_at(path)} is called {name!r}", remedy)
 
 
 def report_other_project(low: Lowering, known: Collection[str]) -> None:
@@ -94,7 +94,7 @@ def _registered(low: Lowering, path: Path) -> list[str]:
     return sorted(found)
 
 
-def _bare(name: Any) -> str:
+def _registry_name(name: Any) -> str:
     """Return the name in a registry; empty for classes and dotted paths, which no registry holds."""
     return name.removeprefix("mmcls.").removeprefix("mmtrack.") if isinstance(name, str) and _is_name(name) else ""
 
@@ -104,7 +104,7 @@ def _is_name(name: str) -> bool:
     return not dot or (scope in ("mmcls", "mmtrack") and "." not in rest)
 
 
-def _kind(path: Path) -> str:
+def _kind_at(path: Path) -> str:
     if path == ("model",):
         return "model"
     if "pipeline" in path:
@@ -139,7 +139,7 @@ def report_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str
     """
     disk = ownership.original("mmcv")  # not found by its import name, which is Étude's
     folders = (*low.folders, *([os.path.dirname(disk)] if disk else ()))
-    read = partial(_taken, folders, known)
+    read = partial(_arguments_of, folders, known)
     for path, value in low.tree.walk():
         kind = value.get("type") if isinstance(value, Mapping) else None
         if not isinstance(kind, str) or path[0] not in ("model", "data"):
@@ -199,7 +199,7 @@ _OPS: dict[str | int, str] = {"nms": "mmcv.ops.nms", "roi_layer": "mmcv.ops"}
 _Read = Callable[[str], _Taken | None]
 
 
-def _taken(folders: Sequence[str], known: scan.Known, target: str) -> _Taken | None:
+def _arguments_of(folders: Sequence[str], known: scan.Known, target: str) -> _Taken | None:
     """Return the arguments of the class ``target``; None if its source does not show them.
 
     A class with ``**kwargs`` may read some keys of them and ignore others, as mmcv's transformer layers do.

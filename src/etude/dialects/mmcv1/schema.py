@@ -42,7 +42,7 @@ def _hook(name: str, shape: Mapping[str, Any]) -> dict[str, Any]:
 
 def json_schema(tree: Tree | None = None) -> dict[str, Any]:
     """Return the schema (draft 2020-12); with ``tree``, including the classes that its modules register."""
-    own = _own(tree)
+    own = _user_classes(tree)
     classes = Components(own, _GIVEN, _TYPES)
     tables, known = listing.registries(), keys()
     model, text = known["model"]
@@ -59,15 +59,19 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
         "then": {"description": "builds on other files, so anything may be left out"},
         "else": {"properties": {key: schema for key, (schema, _) in known.items()}},
         "$defs": {
-            "HOOKS": _typed(
+            "HOOKS": _require_type(
                 classes.schema({**listing.HOOKS, **own.table("HOOKS")}, beside=KEYS.schemas("beside hooks"))
             ),
-            "OPTIMIZERS": _typed(classes.schema({**tables["OPTIMIZERS"], **own.table("OPTIMIZERS")}, beside=beside)),
+            "OPTIMIZERS": _require_type(
+                classes.schema({**tables["OPTIMIZERS"], **own.table("OPTIMIZERS")}, beside=beside)
+            ),
             "OPTIMIZER_HOOKS": classes.schema(accumulating, default="OptimizerHook"),
             "RUNNERS": classes.schema(tables["RUNNERS"], default="EpochBasedRunner", beside={"constructor": TEXT}),
-            "INITIALIZERS": _typed(classes.schema(tables["INITIALIZERS"], beside=init)),
-            "LR_POLICIES": _typed(classes.schema(tables["lr_config policies"], word="policy"), "policy"),
-            "MOMENTUM_POLICIES": _typed(classes.schema(tables["momentum_config policies"], word="policy"), "policy"),
+            "INITIALIZERS": _require_type(classes.schema(tables["INITIALIZERS"], beside=init)),
+            "LR_POLICIES": _require_type(classes.schema(tables["lr_config policies"], word="policy"), "policy"),
+            "MOMENTUM_POLICIES": _require_type(
+                classes.schema(tables["momentum_config policies"], word="policy"), "policy"
+            ),
             "PARTS": {"allOf": classes.cases(_models(own), whole=False)},
             "DATASETS": {"allOf": classes.cases(own.table("DATASETS"), whole=False)},
             "PIPELINES": {"allOf": classes.cases(own.table("PIPELINES"), whole=False)},
@@ -75,11 +79,11 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
     }
 
 
-def _typed(schema: dict[str, Any], word: str = "type") -> dict[str, Any]:
+def _require_type(schema: dict[str, Any], word: str = "type") -> dict[str, Any]:
     return {**schema, "anyOf": [{"required": [word]}, {"required": ["type"]}]}
 
 
-def _own(tree: Tree | None) -> Own:
+def _user_classes(tree: Tree | None) -> Own:
     """Return the classes that the modules of a config and its installed project register."""
     own = Own.of(tree, WORDS)
     if tree is None:
@@ -96,7 +100,7 @@ def _models(own: Own) -> dict[str, str]:
 
 def markdown_schema(tree: Tree | None = None) -> str:
     """Return the schema as Markdown: keys, then classes by registry with their arguments."""
-    own, tables = _own(tree), listing.registries()
+    own, tables = _user_classes(tree), listing.registries()
     every = dict.fromkeys([*tables, *own.tables()])
     return markdown(
         "mmcv 1.x", keys(), {name: {**tables.get(name, {}), **own.table(name)} for name in every}, own, _GIVEN

@@ -45,13 +45,13 @@ def report_values(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], 
     _one_of(low, ("log_level",), _LEVELS)
     for rule in _RULES:
         rule(low)
-    _needed(low, target_of)
+    _class_arguments(low, target_of)
     backend = low.tree.get("dist_params", "backend")
-    if isinstance(backend, str) and backend not in _BACKENDS and _near(backend, _BACKENDS):
+    if isinstance(backend, str) and backend not in _BACKENDS and _similar_word(backend, _BACKENDS):
         low.error(
             low.place("dist_params", "backend"),
             f"dist_params.backend is {backend!r}",
-            f"did you mean {_near(backend, _BACKENDS)!r}?",
+            f"did you mean {_similar_word(backend, _BACKENDS)!r}?",
         )
 
 
@@ -129,13 +129,13 @@ def _periods(low: Lowering) -> None:
             )
 
 
-def _ends(low: Lowering) -> None:
+def _run_length(low: Lowering) -> None:
     if low.tree.get("runner", "max_epochs") is not None and low.tree.get("runner", "max_iters") is not None:
         low.error(low.place("runner", "max_iters"), "only one of runner.max_epochs and runner.max_iters can be given")
         return
     length = {"EpochBasedRunner": "max_epochs", "IterBasedRunner": "max_iters"}.get(str(low.tree.get("runner", "type")))
     given = low.tree.get("runner")
-    if length and length not in given and not _near(length, given) and "total_epochs" not in low.tree.values:
+    if length and length not in given and not _similar_word(length, given) and "total_epochs" not in low.tree.values:
         low.error(low.place("runner"), f"{given['type']} needs `{length}`", f"runner = dict(…, {length}=…)")
 
 
@@ -157,7 +157,7 @@ def _rules_by_parameter(low: Lowering) -> None:
         return
     for key in rules if isinstance(rules, Mapping) else ():
         way = ("optimizer", "paramwise_cfg", str(key))
-        if key not in _PARAMWISE and not str(key).startswith("_") and _near(str(key), _PARAMWISE) is None:
+        if key not in _PARAMWISE and not str(key).startswith("_") and _similar_word(str(key), _PARAMWISE) is None:
             low.error(low.place(*way), f"unknown key {dotted(way)}", suggest(str(key), _PARAMWISE))
 
 
@@ -167,7 +167,7 @@ def _constructor(low: Lowering) -> None:
         *registries()["OPTIMIZER_BUILDERS"],
         *(n for (table, n) in low.registered if table == "OPTIMIZER_BUILDERS"),
     ]
-    if isinstance(name, str) and name not in known and (_near(name, known) or not low.imports):
+    if isinstance(name, str) and name not in known and (_similar_word(name, known) or not low.imports):
         low.error(
             low.place("optimizer", "constructor"), f"no optimizer constructor is called {name!r}", suggest(name, known)
         )
@@ -179,7 +179,7 @@ def _files(low: Lowering) -> None:
 
 def _clip(low: Lowering) -> None:
     clip = low.tree.get("optimizer_config", "grad_clip")
-    if isinstance(clip, Mapping) and clip and "max_norm" not in clip and not _near("max_norm", clip):
+    if isinstance(clip, Mapping) and clip and "max_norm" not in clip and not _similar_word("max_norm", clip):
         low.error(low.place("optimizer_config", "grad_clip"), "optimizer_config.grad_clip needs `max_norm`")
 
 
@@ -227,7 +227,7 @@ def _workflow(low: Lowering) -> None:
         low.error(low.place("workflow"), f"workflow must be a list of tuples, not {flow!r}", "write [('train', 1)]")
         return
     for index, (mode, _) in enumerate(flow):
-        if mode not in _MODES and (near := _near(str(mode), _MODES)):
+        if mode not in _MODES and (near := _similar_word(str(mode), _MODES)):
             low.error(low.place("workflow", index), f"no mode is called {mode!r}", f"did you mean {near!r}?")
             return
     for index, (mode, count) in enumerate(flow):
@@ -245,7 +245,7 @@ def _workflow(low: Lowering) -> None:
 def _log(low: Lowering) -> None:
     given = low.tree.get("log_config")
     for key in ("interval", "hooks") if isinstance(given, Mapping) else ():
-        if key not in given and not _near(key, given):
+        if key not in given and not _similar_word(key, given):
             low.error(low.place("log_config"), f"log_config needs `{key}`", "log_config = dict(interval=50, hooks=[…])")
 
 
@@ -282,7 +282,7 @@ def _seed(low: Lowering) -> None:
         low.error(low.place("seed"), f"seed must be a whole number or None, not {seed!r}")
 
 
-def _needed(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None]) -> None:
+def _class_arguments(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None]) -> None:
     """Compare the arguments of model and data with those that their classes take, read from the source if needed.
 
     The model and the training data are built with exactly the config's arguments. Parts inside them are built by their
@@ -316,10 +316,10 @@ def _compare_arguments(
 
 
 _RULES = (
-    _milestones, _periods, _ends, _clip, _constructor, _evaluation, _workflow, _log, _decay, _half_precision, _seed,
-    _files, _two_lengths, _rules_by_parameter, _hook_methods, _best,
+    _milestones, _periods, _run_length, _clip, _constructor, _evaluation, _workflow, _log, _decay, _half_precision,
+    _seed, _files, _two_lengths, _rules_by_parameter, _hook_methods, _best,
 )  # fmt: skip
 
 
-def _near(word: str, words: Any) -> str | None:
+def _similar_word(word: str, words: Any) -> str | None:
     return nearest(word, [str(known) for known in words if is_slip(word, str(known))])

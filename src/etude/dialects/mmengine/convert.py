@@ -52,8 +52,8 @@ class _Config(Conversion):
         tree = self.tree
         if not self.plan.loop.name.rpartition(".")[2].startswith(("EpochBasedTrainLoop", "IterBasedTrainLoop")):
             self.refuse(("train_cfg",), f"the loop {self.plan.loop.name}")
-        if _last(tree.get("val_cfg")) not in ("", "ValLoop"):
-            self.refuse(("val_cfg",), f"the loop {_last(tree.get('val_cfg'))}")
+        if _short_type(tree.get("val_cfg")) not in ("", "ValLoop"):
+            self.refuse(("val_cfg",), f"the loop {_short_type(tree.get('val_cfg'))}")
         if tree.get("runner_type") not in (None, "Runner"):
             self.refuse(("runner_type",), f"the runner {tree.get('runner_type')}")
         for key in _NO_COUNTERPART:
@@ -79,9 +79,9 @@ class _Config(Conversion):
         for key in [key for key in given if key not in _LOADER_KEYS and given[key] is not None]:
             self.refuse((way, key), f"{way}.{key}")
         sampler = given.get("sampler") or {}
-        if _last(sampler) not in ("", "DefaultSampler", "InfiniteSampler"):
-            self.refuse((way, "sampler"), f"the sampler {_last(sampler)}")
-        if _last(sampler) == "InfiniteSampler":
+        if _short_type(sampler) not in ("", "DefaultSampler", "InfiniteSampler"):
+            self.refuse((way, "sampler"), f"the sampler {_short_type(sampler)}")
+        if _short_type(sampler) == "InfiniteSampler":
             self.notes.append("InfiniteSampler fills batches across passes; here the last batch of a pass is smaller")
         return {
             "dataset": self.component((way, "dataset"), self._target((way, "dataset"), "DATASETS")),
@@ -108,7 +108,7 @@ class _Config(Conversion):
 
     def _arithmetic(self) -> dict[str, Any]:
         given = self.tree.values["optim_wrapper"]
-        kind, many = _last(given), given.get("accumulative_counts", 1)
+        kind, many = _short_type(given), given.get("accumulative_counts", 1)
         said = {"accumulate": many} if many != 1 else {}
         if kind == "AmpOptimWrapper":
             if given.get("loss_scale", "dynamic") != "dynamic" or given.get("dtype") not in _PRECISION:
@@ -158,7 +158,7 @@ class _Config(Conversion):
 
     def _curve(self, way: Path, given: Mapping[str, Any], length: int, unit: str) -> tuple[dict[str, Any], int]:
         """Return the curve and the time at which it reaches its end: one step early for lines and polynomials."""
-        name = _last(given)
+        name = _short_type(given)
         base = self.tree.get("optim_wrapper", "optimizer", "lr", default=1.0)
         least = given.get("eta_min_ratio", given.get("eta_min", 0.0) / base)
         if name == "LinearLR":
@@ -194,7 +194,7 @@ class _Config(Conversion):
         config["hooks"].insert(0, {"type": f"{LIVE}.Validation", "priority": 0})
 
     def _log(self) -> dict[str, Any]:
-        backends = [_last(one) for one in self.tree.get("visualizer", "vis_backends") or []]
+        backends = [_short_type(one) for one in self.tree.get("visualizer", "vis_backends") or []]
         return self.log(backends, _WRITERS, (self.tree.get("default_hooks", "logger") or {}).get("interval", 10))
 
     def _checkpoint(self) -> Any:
@@ -225,14 +225,14 @@ class _Config(Conversion):
             if key not in _USUAL and isinstance(hook, Mapping):
                 found.append(self._hook(("default_hooks", str(key))))
             elif key in _USUAL and (
-                _last(hook) not in ("", _USUAL[key]) or (hook is None and key == "param_scheduler")
+                _short_type(hook) not in ("", _USUAL[key]) or (hook is None and key == "param_scheduler")
             ):
-                self.refuse(("default_hooks", str(key)), f"default_hooks.{key}={hook and _last(hook)}")
+                self.refuse(("default_hooks", str(key)), f"default_hooks.{key}={hook and _short_type(hook)}")
         listed = range(len(self.tree.get("custom_hooks") or []))
         return [*found, *(self._hook(("custom_hooks", index)) for index in listed)]
 
     def _hook(self, way: Path) -> dict[str, Any]:
-        hook, name = self.tree.get(*way), _last(self.tree.get(*way))
+        hook, name = self.tree.get(*way), _short_type(self.tree.get(*way))
         own = ("HOOKS", name) in self.low.registered
         if name in _NATIVE_HOOKS and not own:
             return {"type": _NATIVE_HOOKS[name]}
@@ -244,7 +244,7 @@ class _Config(Conversion):
 
     def _average(self, way: Path, hook: Mapping[str, Any]) -> dict[str, Any]:
         said = ("type", "momentum", "begin_iter", "begin_epoch", "update_buffers", "priority")
-        if set(hook) - {*said, "ema_type"} or _last({"type": hook.get("ema_type", "")}) not in (
+        if set(hook) - {*said, "ema_type"} or _short_type({"type": hook.get("ema_type", "")}) not in (
             "",
             "ExponentialMovingAverage",
         ):
@@ -280,6 +280,6 @@ class _Config(Conversion):
             self.notes.append("the test data is left out: training does not use it")
 
 
-def _last(given: Any) -> str:
+def _short_type(given: Any) -> str:
     kind = given.get("type", "") if isinstance(given, Mapping) else ""
     return str(kind).rpartition(".")[2]

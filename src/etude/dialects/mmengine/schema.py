@@ -29,7 +29,7 @@ _DEFAULTS = {"OPTIM_WRAPPERS": "OptimWrapper", "LOG_PROCESSORS": "LogProcessor"}
 
 def json_schema(tree: Tree | None = None) -> dict[str, Any]:
     """Return the schema (draft 2020-12); with ``tree``, including the classes that its modules register."""
-    own = _own(tree)
+    own = _user_classes(tree)
     return {
         "$schema": DIALECT,
         "title": "MMEngine config",
@@ -41,11 +41,11 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
 
 def markdown_schema(tree: Tree | None = None) -> str:
     """Return the schema as Markdown: keys, then classes by registry with their arguments."""
-    own = _own(tree)
+    own = _user_classes(tree)
     return markdown("MMEngine", KEYS.keys(), {name: _targets(name, own) for name in _tables(own)}, own, _GIVEN)
 
 
-def _own(tree: Tree | None) -> Own:
+def _user_classes(tree: Tree | None) -> Own:
     return Own.of(tree, WORDS, registered_by(scope_of(tree.values, tree.files)) if tree is not None else {})
 
 
@@ -70,7 +70,7 @@ def _targets(table: str, own: Own) -> dict[str, str]:
 
 def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
     """Map registry → name → origin and description; with ``tree``, including what its project and modules register."""
-    own, found = _own(tree), {}
+    own, found = _user_classes(tree), {}
     for table in _tables(own):
         shown, homes = _targets(table, own), {**names.REGISTERED.get(table, {}), **own.table(table)}
         found[table] = {name: line_about(homes[name], own.signature(shown[name])) for name in sorted(homes)}

@@ -201,7 +201,7 @@ def obstacle(target: str, folders: Sequence[str]) -> str:
     for method in [item for node in classes for item in node.body if isinstance(item, ast.FunctionDef)]:
         if method.name in ("before_save_checkpoint", "after_load_checkpoint"):
             return f"which acts at {method.name}"
-        if asked := next((name for name in _asked(method) if name not in RUNNER), ""):
+        if asked := next((name for name in _runner_attributes(method) if name not in RUNNER), ""):
             return f"which asks for runner.{asked}"
     return ""
 
@@ -238,7 +238,7 @@ def _classes(target: str, folders: Sequence[str]) -> Iterator[ast.ClassDef]:
             waiting += (signatures.signature(name, folders=folders) or signatures.Signature()).bases
 
 
-def _asked(method: ast.FunctionDef) -> Iterator[str]:
+def _runner_attributes(method: ast.FunctionDef) -> Iterator[str]:
     """Yield the names ``a`` of ``runner.a`` in a method."""
     for node in ast.walk(method):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "runner":

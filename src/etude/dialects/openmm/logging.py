@@ -44,7 +44,7 @@ def print_log(msg: Any, logger: logging.Logger | str | None = None, level: int =
     elif isinstance(logger, str):
         if _manager is not None and not _manager.check_instance_created(logger):
             raise ValueError(f"MMLogger: {logger} has not been created!")
-        _named(logger).log(level, msg)
+        _logger_named(logger).log(level, msg)
     else:
         raise TypeError(
             "`logger` should be either a logging.Logger object, str, 'silent', 'current' or None, "
@@ -57,7 +57,7 @@ def log_warning(text: str) -> None:
     current_logger().warning(text)
 
 
-def _named(name: str) -> logging.Logger:
+def _logger_named(name: str) -> logging.Logger:
     if _manager is None:
         return logging.getLogger(name)
     found: logging.Logger = _manager.get_instance(name)

@@ -11,11 +11,11 @@ from typing import Any
 def configurable(init_func: Callable[..., Any] | None = None, *, from_config: Callable[..., Any] | None = None) -> Any:
     """Decorate ``__init__`` of a class with ``from_config(cls, cfg, …)``, or a function with ``from_config=f``."""
     if init_func is not None:
-        return _init(init_func)
+        return _decorate_init(init_func)
     if from_config is None:
         return configurable
     assert inspect.isfunction(from_config), "from_config argument of configurable must be a function!"
-    return functools.partial(_function, from_config=from_config)
+    return functools.partial(_decorate_function, from_config=from_config)
 
 
 def is_configurable(target: Any) -> bool:
@@ -24,7 +24,7 @@ def is_configurable(target: Any) -> bool:
     return hasattr(wrapped, "__wrapped__") and hasattr(target, "from_config")
 
 
-def _init(init_func: Callable[..., Any]) -> Callable[..., Any]:
+def _decorate_init(init_func: Callable[..., Any]) -> Callable[..., Any]:
     assert inspect.isfunction(init_func) and init_func.__name__ == "__init__", (
         "Incorrect use of @configurable. Check API documentation for examples."
     )
@@ -37,25 +37,25 @@ def _init(init_func: Callable[..., Any]) -> Callable[..., Any]:
         if not inspect.ismethod(method):
             raise TypeError("Class with @configurable must have a 'from_config' classmethod.")
         if _given_config(args, kwargs):
-            init_func(self, **_arguments(method, *args, **kwargs))
+            init_func(self, **_arguments_from_config(method, *args, **kwargs))
         else:
             init_func(self, *args, **kwargs)
 
     return wrapped
 
 
-def _function(function: Callable[..., Any], *, from_config: Callable[..., Any]) -> Callable[..., Any]:
+def _decorate_function(function: Callable[..., Any], *, from_config: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if _given_config(args, kwargs):
-            return function(**_arguments(from_config, *args, **kwargs))
+            return function(**_arguments_from_config(from_config, *args, **kwargs))
         return function(*args, **kwargs)
 
     wrapped.from_config = from_config  # type: ignore[attr-defined]
     return wrapped
 
 
-def _arguments(from_config: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+def _arguments_from_config(from_config: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
     parameters = inspect.signature(from_config).parameters
     first = next(iter(parameters), None)
     if first != "cfg":

@@ -32,36 +32,36 @@ def instantiate(cfg: Any, **kwargs: Any) -> Any:
     if cfg is None or not _is_container(cfg):
         return cfg
     if isinstance(cfg, dict | list):
-        cfg = _named(cfg)
+        cfg = _with_target_names(cfg)
     if kwargs and _is_mapping(cfg):
-        cfg = _merged(cfg, kwargs)
-    return _libai(cfg, recursive)
+        cfg = _merge_arguments(cfg, kwargs)
+    return _instantiate_as_libai(cfg, recursive)
 
 
-def _named(plain: Any) -> Any:
+def _with_target_names(plain: Any) -> Any:
     """Return plain containers with targets by name, because arguments that stay configs are passed on like that."""
     if isinstance(plain, list):
-        items = [_named(item) for item in plain]
+        items = [_with_target_names(item) for item in plain]
         return items if any(new is not old for new, old in zip(items, plain, strict=True)) else plain
     if not isinstance(plain, dict):
         return plain
-    named = {key: _named(value) for key, value in plain.items()}
+    named = {key: _with_target_names(value) for key, value in plain.items()}
     if callable(named.get("_target_")):
         named["_target_"] = name_of(named["_target_"])
     return named if any(named[key] is not plain[key] for key in plain) else plain
 
 
-def _libai(cfg: Any, recursive: bool) -> Any:
+def _instantiate_as_libai(cfg: Any, recursive: bool) -> Any:
     if _is_sequence(cfg):
-        return _same_kind(cfg, [_libai(item, recursive) for item in cfg])
+        return _same_kind(cfg, [_instantiate_as_libai(item, recursive) for item in cfg])
     if not _is_mapping(cfg) or "_target_" not in cfg:
         return cfg
     recursive = cfg.get("_recursive_", recursive)
     if not isinstance(recursive, bool):
         raise TypeError(f"Instantiation: _recursive_ flag must be a bool, got {type(recursive)}")
-    target = _libai_target(_libai(cfg["_target_"], recursive), cfg)
+    target = _libai_target(_instantiate_as_libai(cfg["_target_"], recursive), cfg)
     arguments = {
-        key: _libai(cfg[key], recursive) if recursive else cfg[key]
+        key: _instantiate_as_libai(cfg[key], recursive) if recursive else cfg[key]
         for key in cfg
         if key not in ("_target_", "_recursive_")
     }
@@ -89,7 +89,7 @@ def _libai_target(target: Any, cfg: Any) -> Callable[..., Any]:
     return target  # type: ignore[no-any-return]
 
 
-def _merged(cfg: Any, kwargs: Mapping[str, Any]) -> Any:
+def _merge_arguments(cfg: Any, kwargs: Mapping[str, Any]) -> Any:
     package = omegaconf()
     base = cfg if isinstance(cfg, package.DictConfig) else dict_config(cfg)
     merged = package.OmegaConf.merge(base, dict_config(dict(kwargs)))

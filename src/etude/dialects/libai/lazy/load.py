@@ -68,8 +68,8 @@ class LazyConfig:
             raise
         ORIGINS.read(filename)
         if keys is not None:
-            return _chosen(content, keys)
-        return _everything(content) if extension == ".py" else dict_config(content)
+            return _select_keys(content, keys)
+        return _all_configs(content) if extension == ".py" else dict_config(content)
 
     @classmethod
     def load_rel(cls, filename: str, keys: Keys = None) -> Any:
@@ -120,17 +120,17 @@ class DetectronLazyConfig(LazyConfig):
     flavour = DETECTRON2
 
 
-def _chosen(content: Mapping[str, Any], keys: Keys) -> Any:
+def _select_keys(content: Mapping[str, Any], keys: Keys) -> Any:
     if isinstance(keys, str):
-        return _cast(content[keys])
-    return tuple(_cast(content[key]) for key in keys or ())
+        return _dict_as_config(content[keys])
+    return tuple(_dict_as_config(content[key]) for key in keys or ())
 
 
-def _cast(value: Any) -> Any:
+def _dict_as_config(value: Any) -> Any:
     return dict_config(value) if isinstance(value, dict) else value
 
 
-def _everything(content: Mapping[str, Any]) -> Any:
+def _all_configs(content: Mapping[str, Any]) -> Any:
     package: Any = light.Module if light.light.get() else omegaconf()
     kinds = dict | package.DictConfig | package.ListConfig
     if (reading := sketched.get()) is not None:

@@ -30,13 +30,15 @@ def explain_build_error(arriving: Exception, error: Exception, cfg: Any, target:
         return
     place = str(ORIGINS.place(_argument_in(way, cfg, str(error))))
     if any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
-        raised = UserCodeError(f"{place}: {_named(way)}{label} raised {says(error)}".removeprefix(": "))
+        raised = UserCodeError(f"{place}: {_path_prefix(way)}{label} raised {says(error)}".removeprefix(": "))
         put_on(arriving, raised)
         raised.__cause__ = error  # so that its traceback is shown
         return
     put_on(
         arriving,
-        ConfigError(f"{_named(way)}{label} cannot be made: {says(error)}", at=place, hint=_hint(error, target, label)),
+        ConfigError(
+            f"{_path_prefix(way)}{label} cannot be made: {says(error)}", at=place, hint=_hint(error, target, label)
+        ),
     )
 
 
@@ -50,7 +52,7 @@ def explain_lookup_error(arriving: Exception, error: Exception, cfg: Any, target
     while root.__cause__ is not None:
         root = root.__cause__
     said = f"there is no {target}" if loaded is not None else says(root) if isinstance(root, Exception) else str(root)
-    put_on(arriving, ConfigError(f"{_named(way)}{said}", at=str(ORIGINS.place((*way, "_target_"))), hint=hint))
+    put_on(arriving, ConfigError(f"{_path_prefix(way)}{said}", at=str(ORIGINS.place((*way, "_target_"))), hint=hint))
 
 
 def way_in(cfg: Any) -> Path:
@@ -60,7 +62,7 @@ def way_in(cfg: Any) -> Path:
     return (*way_in(cfg._get_parent()), key) if key is not None else ()
 
 
-def _named(way: Path) -> str:
+def _path_prefix(way: Path) -> str:
     return f"{dotted(way)}: " if way else ""
 
 

@@ -46,21 +46,21 @@ class Override:
 
 def apply(cfg: Any, given: Iterable[str]) -> Any:
     """Apply overrides to ``cfg`` in order. Mappings are merged; other values are replaced."""
-    for text, override in [(text, _parsed(text)) for text in given]:
+    for text, override in [(text, _parse_override(text)) for text in given]:
         new = _first_new(cfg, override.key)
-        with _about(text):
-            _put(cfg, override)
+        with _attach_override(text):
+            _apply_override(cfg, override)
         ORIGINS.changed(text, new)
     return cfg
 
 
-def _parsed(text: str) -> Override:
-    with _about(text):
+def _parse_override(text: str) -> Override:
+    with _attach_override(text):
         return parse(text)
 
 
 @contextmanager
-def _about(text: str) -> Iterator[None]:
+def _attach_override(text: str) -> Iterator[None]:
     """Attach the override to exceptions of the block."""
     try:
         yield
@@ -77,7 +77,7 @@ def _about(text: str) -> Iterator[None]:
         raise
 
 
-def _put(cfg: Any, override: Override) -> None:
+def _apply_override(cfg: Any, override: Override) -> None:
     if override.delete:
         raise NotImplementedError("deletion is not yet a supported override")
     if isinstance(override.value, ChoiceSweep):

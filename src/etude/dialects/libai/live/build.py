@@ -97,7 +97,7 @@ def _adjust(cfg: Any, options: Options, extras: Mapping[str, Any], arguments: Na
     if options.folder is not None:
         cfg.train.output_dir = str(options.folder)
     if options.resume:
-        folder, arguments.named = _named(options.resume)
+        folder, arguments.named = _folder_and_checkpoint(options.resume)
         cfg.train.output_dir = folder
     if arguments.fast_dev_run:
         cfg.train.output_dir = tempfile.mkdtemp(prefix="etude-fast-dev-run-")
@@ -110,7 +110,7 @@ def _adjust(cfg: Any, options: Options, extras: Mapping[str, Any], arguments: Na
         cfg.train.load_weight = extras["load_from"]
 
 
-def _named(path: str) -> tuple[str, str]:
+def _folder_and_checkpoint(path: str) -> tuple[str, str]:
     """Return the run's folder, and the checkpoint if ``path`` is one: a folder (LiBai) or a file (detectron2)."""
     if (Path(path) / LAST).exists():
         return path, ""

@@ -25,7 +25,7 @@ def rehearse(run: Run, record: Record) -> None:
     recorded. User-defined hooks are not called: the points where they would act are recorded.
     """
     trainer: TrainerBase = run.runner
-    trainer._hooks = [_rehearsed(hook, record) for hook in trainer._hooks]
+    trainer._hooks = [_recorded_hook(hook, record) for hook in trainer._hooks]
     trainer.run_step = record.update  # type: ignore[method-assign]
     for name in ("_data_loader_iter", "_data_loader_iter_obj"):
         vars(getattr(trainer, "_trainer", trainer)).pop(name, None)
@@ -35,7 +35,7 @@ def rehearse(run: Run, record: Record) -> None:
         TrainerBase.train(trainer, run.step, run.total_steps or 0)
 
 
-def _rehearsed(hook: Any, record: Record) -> HookBase:
+def _recorded_hook(hook: Any, record: Record) -> HookBase:
     """Replace the work of a hook, and wrap it in one that records its calls."""
     really = type(hook).__module__.startswith("etude.dialects.libai.")
     if isinstance(hook, PeriodicCheckpointer):

@@ -200,7 +200,7 @@ class TrainerBase:
             return
         storage = get_event_storage()
         storage.put_scalar("data_time", data_time)
-        values = {name: _detached(value) for name, value in loss_dict.items()}
+        values = {name: _detached_mean(value) for name, value in loss_dict.items()}
         storage.put_scalar(f"{prefix}total_loss", sum(value for name, value in values.items() if "loss" in name))
         if len(values) > 1:
             storage.put_scalars(**values)
@@ -350,7 +350,7 @@ class GraphTrainer(TrainerBase):
         start = time.perf_counter()
         drawn = [next(self._data_loader_iter) for _ in range(self.grad_acc_steps)]
         mixup = getattr(self.data_loader, "mixup_func", None)
-        data = _joined([get_batch(batch, input_placement_device, mixup) for batch in drawn])
+        data = _concatenate_batches([get_batch(batch, input_placement_device, mixup) for batch in drawn])
         data_time = time.perf_counter() - start
         loss_dict = {
             name: value.mean() if "loss" in name else value.sum() for name, value in self.graph(**data).items()
@@ -404,13 +404,13 @@ def total_loss(loss_dict: LossDict) -> Any:
     return sum(losses)
 
 
-def _joined(batches: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _concatenate_batches(batches: list[Mapping[str, Any]]) -> dict[str, Any]:
     if len(batches) == 1:
         return dict(batches[0])
     return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _detached(value: Any) -> Any:
+def _detached_mean(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     value = value.detach()

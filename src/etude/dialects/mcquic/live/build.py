@@ -94,7 +94,7 @@ def _saver(plan: Plan, config: Config, paths: list[Path], world: World, level: i
     try:
         return Saver(train.SaveDir, config=config, loggingLevel=level, reserve=inside)
     except OSError as error:
-        raise ConfigError(f"train.saveDir: {error.strerror}: {error.filename}", at=_at(plan)) from error
+        raise ConfigError(f"train.saveDir: {error.strerror}: {error.filename}", at=_config_file(plan)) from error
 
 
 def _config(plan: Plan, options: Options) -> Config:
@@ -201,7 +201,7 @@ def compound(plan: Plan, config: Config, make: Any) -> Compound:
 
 
 def validator(plan: Plan, split: str, path: str, *, limit: int | None = None) -> Validator:
-    return Validator(_opened(plan, split, path, getEvalTransform()), limit=limit)
+    return Validator(_open_split(plan, split, path, getEvalTransform()), limit=limit)
 
 
 def import_parts(plan: Plan, config: Config) -> None:
@@ -215,14 +215,14 @@ def import_parts(plan: Plan, config: Config) -> None:
         try:
             import_external([path])
         except FileNotFoundError as error:
-            raise ConfigError(f"train.externalLib: {error}", at=_at(plan)) from error
+            raise ConfigError(f"train.externalLib: {error}", at=_config_file(plan)) from error
         except Exception as error:
             raise UserCodeError(f"{path} (train.externalLib) raised {type(error).__name__}: {error}") from error
 
 
 def _images(plan: Plan, path: str, batch_size: int, saver: Saver, *, crop: int) -> Any:
     """Return crops of the training images. If there are fewer than a batch, each comes several times an epoch."""
-    images = _opened(plan, "train", path, getTrainingPreprocess(crop))
+    images = _open_split(plan, "train", path, getTrainingPreprocess(crop))
     if len(images) < batch_size:
         images.repeat = -(-batch_size // len(images))
         saver.info(
@@ -232,14 +232,14 @@ def _images(plan: Plan, path: str, batch_size: int, saver: Saver, *, crop: int) 
     return images
 
 
-def _opened(plan: Plan, split: str, path: str, transform: Any) -> Any:
+def _open_split(plan: Plan, split: str, path: str, transform: Any) -> Any:
     try:
         return open_images(path, transform=transform)
     except ConfigError as error:
         raise ConfigError(f"train.{split}Set: {error}", at=str(plan.data[split].at)) from error
 
 
-def _at(plan: Plan) -> str:
+def _config_file(plan: Plan) -> str:
     return display(plan.files[0]) if plan.files else ""
 
 

@@ -157,7 +157,7 @@ class Trainer(Restorable):
             return
         later.then(self._patience.renew)
         if best and self.rank == 0:
-            later.then(partial(_copy, Path(self.saver.SavePath), Path(self.saver.SaveDir) / "best.ckpt"))
+            later.then(partial(_copy_atomically, Path(self.saver.SavePath), Path(self.saver.SaveDir) / "best.ckpt"))
 
     def _forgive(self, error: SaveError) -> None:
         self._patience.forgive(error, self.saver.logger.error)
@@ -319,7 +319,7 @@ class Trainer(Restorable):
             self.saver.add_histogram("Stat/LogDistance", _log_distance(out["logits"]), global_step=self._step)
         for tag, value in (("Raw", images), ("Post", out.get("postProcessed")), ("Res", out.get("restored"))):
             if value is not None:
-                self.saver.add_images(f"Train/{tag}", _shown(value), global_step=self._step)
+                self.saver.add_images(f"Train/{tag}", _to_unit_range(value), global_step=self._step)
         if hasattr(self._model, "CodeUsage"):
             self.saver.add_scalar("Stat/CodeUsage", self._model.CodeUsage, global_step=self._step)
         shown = float(self.diffTracker.shadow)
@@ -517,11 +517,11 @@ def _log_distance(logits: Any) -> Tensor:
     return (-first.detach().float()).clamp(min=1e-12).log10()
 
 
-def _shown(images: Tensor) -> Tensor:
+def _to_unit_range(images: Tensor) -> Tensor:
     return ((images.detach().float() + 1) / 2).clamp(0, 1)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy_atomically(source: Path, target: Path) -> None:
     part = target.with_name(f".{target.name}.part")
     shutil.copyfile(source, part)
     part.replace(target)

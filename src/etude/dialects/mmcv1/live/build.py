@@ -75,7 +75,7 @@ def build(plan: Plan, options: Options) -> Run:
         meta = project.open(logger, cfg, distributed, deterministic=bool(options.extras.get("deterministic")))
         folder, cfg["work_dir"] = os.path.abspath(cfg["work_dir"]), None
         validate = not options.extras.get("no_validate")
-        wired = _wired(project, plan, cfg, distributed, timestamp, meta=meta, validate=validate)
+        wired = _wire_project(project, plan, cfg, distributed, timestamp, meta=meta, validate=validate)
         cfg["work_dir"] = wired.runner.work_dir = folder
         _limit(wired, plan)
         wired.runner.engine.plan = plan
@@ -176,7 +176,7 @@ def _original(project: Project) -> Any:
     return originals.Original(project)
 
 
-def _wired(
+def _wire_project(
     project: Any, plan: Plan, cfg: Any, distributed: bool, timestamp: str, *, meta: dict[str, Any], validate: bool
 ) -> Wired:
     with _errors_with_place(plan, "model", str(plan.model.at)):
@@ -273,7 +273,7 @@ def _limit(wired: Wired, plan: Plan) -> None:
     """Apply ``--limit-batches``, ``--overfit`` and ``--fast-dev-run``: fewer batches, fewer epochs."""
     count = plan.train.overfit or plan.train.limit_batches
     if count:
-        wired.loaders = [_few(loader, count, same=bool(plan.train.overfit)) for loader in wired.loaders]
+        wired.loaders = [_limit_loader(loader, count, same=bool(plan.train.overfit)) for loader in wired.loaders]
     runner, epochs = wired.runner, plan.train.epochs
     if count and epochs is not None and isinstance(runner, runners.EpochBasedRunner):
         if "max_epochs" in wired.args:
@@ -282,7 +282,7 @@ def _limit(wired: Wired, plan: Plan) -> None:
             runner._max_epochs = epochs
 
 
-def _few(loader: Any, count: int, *, same: bool) -> Any:
+def _limit_loader(loader: Any, count: int, *, same: bool) -> Any:
     """Return a loader whose passes end after ``count`` batches.
 
     Data workers prefetch. If checkpoints save their states, they must not load a batch that the run does
@@ -377,7 +377,7 @@ def _errors_with_place(plan: Plan, what: str, at: str = "") -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError([_at(f, _place_in(plan, f.message) or place) for f in error.findings]) from error
+        raise ConfigError([_with_place(f, _place_in(plan, f.message) or place) for f in error.findings]) from error
     except EtudeError:
         raise
     except FileNotFoundError as error:
@@ -421,7 +421,7 @@ def _has_part(value: Any, name: str) -> bool:
     return isinstance(value, list | tuple) and any(_has_part(item, name) for item in value)
 
 
-def _at(finding: Finding, place: str) -> Finding:
+def _with_place(finding: Finding, place: str) -> Finding:
     return finding if finding.at else Finding(place, finding.message, finding.hint, finding.severity)
 
 

@@ -131,10 +131,10 @@ def imported(module: str) -> Any:
     except EtudeError:
         raise
     except Exception as error:
-        raise UserError(_broken(module, error)) from error
+        raise UserError(_import_message(module, error)) from error
 
 
-def _broken(module: str, error: Exception) -> str:
+def _import_message(module: str, error: Exception) -> str:
     folder = ownership.original(module.partition(".")[0]) or os.sep
     inside = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folder)]
     place = f"{inside[-1].filename}:{inside[-1].lineno}: " if inside else ""

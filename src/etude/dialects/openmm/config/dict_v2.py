@@ -72,14 +72,14 @@ class ConfigDict(AttributeDict):
 
     def _to_lazy_dict(self) -> dict[Any, Any]:
         """Return nested plain dicts, with lazy objects as they are."""
-        return {key: _lazily(value) for key, value in self.raw_items()}
+        return {key: _to_lazy(value) for key, value in self.raw_items()}
 
 
-def _lazily(value: Any) -> Any:
+def _to_lazy(value: Any) -> Any:
     if isinstance(value, ConfigDict):
         return value._to_lazy_dict()
     if type(value) in (list, tuple):
-        return type(value)(_lazily(item) for item in value)
+        return type(value)(_to_lazy(item) for item in value)
     return value
 
 

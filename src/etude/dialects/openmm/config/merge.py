@@ -12,11 +12,13 @@ DELETE = "_delete_"
 Where = Callable[[str], str]
 
 
-def _nowhere(path: str) -> str:
+def _no_place(path: str) -> str:
     return ""
 
 
-def merge(child: dict[Any, Any], base: Any, *, list_keys: bool = False, path: str = "", where: Where = _nowhere) -> Any:
+def merge(
+    child: dict[Any, Any], base: Any, *, list_keys: bool = False, path: str = "", where: Where = _no_place
+) -> Any:
     """Return a copy of ``base`` with ``child`` merged over it. With ``list_keys``, digits are indices of lists.
 
     ``_delete_`` is removed only if the base has the key. Otherwise it stays, and existing configs rely on that.
@@ -25,7 +27,7 @@ def merge(child: dict[Any, Any], base: Any, *, list_keys: bool = False, path: st
     for key, value in dict.items(child):
         here = f"{path}.{key}" if path else str(key)
         if list_keys and isinstance(made, list) and str(key).isdigit():
-            made[int(key)] = _element(made, int(key), value, here)
+            made[int(key)] = _merge_element(made, int(key), value, here)
         elif isinstance(value, dict):
             made[key] = _dict_over(made, key, value, list_keys, here, where)
         else:
@@ -33,7 +35,7 @@ def merge(child: dict[Any, Any], base: Any, *, list_keys: bool = False, path: st
     return made
 
 
-def _element(items: list[Any], index: int, value: Any, path: str) -> Any:
+def _merge_element(items: list[Any], index: int, value: Any, path: str) -> Any:
     if index >= len(items):
         raise ConfigKeyError(f"{path}: Index {index} exceeds the length of list {items}")
     if not isinstance(value, dict):
@@ -49,7 +51,7 @@ def _dict_over(made: Any, key: Any, value: dict[Any, Any], list_keys: bool, path
         return value
     if value.get(DELETE, False):
         return _without_delete(value)
-    own = _stored(made, key)
+    own = _stored_value(made, key)
     if not isinstance(own, (dict, list) if list_keys else dict):
         raise ConfigTypeError(
             f"{path}={value} in child config cannot inherit from base because {key} is a dict in the child config but "
@@ -60,7 +62,7 @@ def _dict_over(made: Any, key: Any, value: dict[Any, Any], list_keys: bool, path
     return merge(_without_delete(value), own, list_keys=list_keys, path=path, where=where)
 
 
-def _stored(made: Any, key: Any) -> Any:
+def _stored_value(made: Any, key: Any) -> Any:
     return dict.__getitem__(made, key) if isinstance(made, dict) else made[key]
 
 

@@ -80,13 +80,13 @@ def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> An
         except EtudeError:
             raise
         except Exception as error:
-            named = _named(error, made)
+            named = _with_class_name(error, made)
             if named is error:
                 raise
             raise named from error
 
 
-def _named(error: Exception, made: Any) -> Exception:
+def _with_class_name(error: Exception, made: Any) -> Exception:
     try:
         named = type(error)(f"{made.__name__}: {error}")
     except Exception:

@@ -55,7 +55,7 @@ class ProgressBar:
         return text.format(">" * done + " " * (width - done))
 
 
-def _sized(tasks: Any) -> tuple[Iterable[Any], int]:
+def _tasks_and_count(tasks: Any) -> tuple[Iterable[Any], int]:
     if isinstance(tasks, tuple) and len(tasks) == 2 and isinstance(tasks[0], Iterable) and isinstance(tasks[1], int):
         return tasks[0], tasks[1]
     if isinstance(tasks, Sequence):
@@ -72,7 +72,7 @@ def track_progress(
 
 def track_iter_progress(tasks: Any, bar_width: int = 50, file: TextIO = sys.stdout) -> Iterator[Any]:
     """Yield the tasks one by one, and update the bar after each."""
-    items, number = _sized(tasks)
+    items, number = _tasks_and_count(tasks)
     bar = ProgressBar(number, bar_width, file=file)
     for task in items:
         yield task
@@ -103,7 +103,7 @@ def track_parallel_progress(
     file: TextIO = sys.stdout,
 ) -> list[Any]:
     """Call ``func`` on all tasks in ``nproc`` processes. ``skip_first`` excludes the first chunk from the speed."""
-    items, number = _sized(tasks)
+    items, number = _tasks_and_count(tasks)
     bar = ProgressBar(number - (nproc * chunksize if skip_first else 0), bar_width, start=not skip_first, file=file)
     results: list[Any] = []
     with init_pool(nproc, initializer, initargs) as pool:

@@ -44,7 +44,9 @@ def build_nlp_train_val_test_loader(
     """
     counts = list(train_val_test_num_samples) if train_val_test_num_samples is not None else [None] * 3
     cut = [
-        _by_documents(item, split, counts) if _has(item, "indexed_dataset") else _by_samples(instantiate(item), split)
+        _by_documents(item, split, counts)
+        if _has_key(item, "indexed_dataset")
+        else _by_samples(instantiate(item), split)
         for item, split in zip(_as_list(dataset), splits, strict=True)
     ]
     mixed = [dataset_mixer(list(parts)) if len(parts) > 1 else parts[0] for parts in zip(*cut, strict=True)]
@@ -171,7 +173,7 @@ def _as_list(value: Any) -> list[Any]:
     return [value]
 
 
-def _has(item: Any, key: str) -> bool:
+def _has_key(item: Any, key: str) -> bool:
     return not isinstance(item, torch.utils.data.Dataset) and key in item
 
 

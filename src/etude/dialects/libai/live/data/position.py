@@ -72,7 +72,7 @@ class Batches:
             self._iterator = iter(self._numbered())
 
     def _numbered(self) -> Any:
-        return _numbered(self._loader, self._seed, self.batches, self._skip)
+        return _seed_by_batch(self._loader, self._seed, self.batches, self._skip)
 
     def _skip_seen(self) -> Iterator[Any]:
         """Return an iterator after the batches of the earlier run, without changing the process's generators."""
@@ -149,7 +149,7 @@ def batches_of(trainer: Any) -> Batches | None:
     return None
 
 
-def _numbered(loader: Any, seed: int, number: int, skip: int) -> Any:
+def _seed_by_batch(loader: Any, seed: int, number: int, skip: int) -> Any:
     """Return a copy of a ``DataLoader`` that seeds workers by the number of the batch.
 
     Other loaders, and those of iterable datasets, are returned as they are.

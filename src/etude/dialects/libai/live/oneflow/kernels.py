@@ -48,11 +48,11 @@ def fused_fast_gelu_mul(x: Tensor, multiplier: Tensor) -> Tensor:
 
 
 def fused_bias_add_gelu(a: Tensor, b: Tensor, *, axis: int) -> Tensor:
-    return F.gelu(a + _along(b, a, axis))
+    return F.gelu(a + _bias_along_axis(b, a, axis))
 
 
 def fused_bias_add_dropout(a: Tensor, b: Tensor, *, p: float = 0.5, axis: int, generator: Any = None) -> Tensor:
-    return _dropout(a + _along(b, a, axis), p)
+    return _dropout(a + _bias_along_axis(b, a, axis), p)
 
 
 def fused_scale_mask_softmax(x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float | None = 1.0) -> Tensor:
@@ -195,7 +195,7 @@ def _dropout(x: Tensor, p: float) -> Tensor:
     return F.dropout(x, p, training=torch.is_grad_enabled())
 
 
-def _along(bias: Tensor, x: Tensor, axis: int) -> Tensor:
+def _bias_along_axis(bias: Tensor, x: Tensor, axis: int) -> Tensor:
     shape = [1] * x.ndim
     shape[axis] = -1
     return bias.view(shape)

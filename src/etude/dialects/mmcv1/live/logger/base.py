@@ -42,7 +42,7 @@ class LoggerHook(Hook):
             return True
         if include_np and isinstance(val, np.ndarray) and val.ndim == 0:
             return True
-        return bool(include_torch and isinstance(val, torch.Tensor) and len(val) == 1) if _sized(val) else False
+        return bool(include_torch and isinstance(val, torch.Tensor) and len(val) == 1) if _has_axes(val) else False
 
     def get_mode(self, runner: BaseRunner) -> str:
         """Return ``train`` or ``val``. As in mmcv, results without a ``time`` are those of an evaluation."""
@@ -182,5 +182,5 @@ def _first_of_each(name: str, values: Any) -> dict[str, float]:
     return {name: values[0]}
 
 
-def _sized(value: Any) -> bool:
+def _has_axes(value: Any) -> bool:
     return not isinstance(value, torch.Tensor) or value.ndim > 0

@@ -42,28 +42,28 @@ def worker_init_fn(
 
 def pseudo_collate(data_batch: Sequence[Any]) -> Any:
     """Collate samples into lists, without stacking. A batch of dicts becomes a dict of lists."""
-    return _collated(data_batch, lambda leaves: leaves)
+    return _collate_nested(data_batch, lambda leaves: leaves)
 
 
 def default_collate(data_batch: Sequence[Any]) -> Any:
     """Collate as :func:`pseudo_collate`, but stack numbers, arrays and tensors."""
-    return _collated(data_batch, torch_default_collate)
+    return _collate_nested(data_batch, torch_default_collate)
 
 
-def _collated(batch: Sequence[Any], leaf: Callable[[Any], Any]) -> Any:
+def _collate_nested(batch: Sequence[Any], leaf: Callable[[Any], Any]) -> Any:
     first = batch[0]
     if isinstance(first, str | bytes) or is_element(first):
         return batch
     if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*(_collated(samples, leaf) for samples in zip(*batch, strict=True)))
+        return type(first)(*(_collate_nested(samples, leaf) for samples in zip(*batch, strict=True)))
     if isinstance(first, Sequence):
         if any(len(item) != len(first) for item in batch):
             raise RuntimeError("each data_itement in list of batch should be of equal size")
-        parts = [_collated(samples, leaf) for samples in zip(*batch, strict=True)]
+        parts = [_collate_nested(samples, leaf) for samples in zip(*batch, strict=True)]
         # As torch's collate, a batch of tuples becomes a list.
-        return _like(type(first), parts) if not isinstance(first, tuple) else parts
+        return _as_sequence(type(first), parts) if not isinstance(first, tuple) else parts
     if isinstance(first, Mapping):
-        return type(first)({key: _collated([item[key] for item in batch], leaf) for key in first})  # type: ignore[call-arg]
+        return type(first)({key: _collate_nested([item[key] for item in batch], leaf) for key in first})  # type: ignore[call-arg]
     return leaf(batch)
 
 
@@ -71,7 +71,7 @@ FUNCTIONS.register_module(module=pseudo_collate)
 FUNCTIONS.register_module(module=default_collate)
 
 
-def _like(kind: Any, parts: list[Any]) -> Any:
+def _as_sequence(kind: Any, parts: list[Any]) -> Any:
     """Return ``parts`` as a sequence of type ``kind``, or as a list if that takes no iterable (``range``)."""
     try:
         return kind(parts)

@@ -155,15 +155,15 @@ class LoggerHook(Hook):
 
     @staticmethod
     def _process_tags(tags: dict[str, Any]) -> dict[str, Any]:
-        return {name: _plain(value) for name, value in tags.items()}
+        return {name: _to_python(value) for name, value in tags.items()}
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     if isinstance(value, torch.Tensor | np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _to_python(item) for key, item in value.items()}
+    return [_to_python(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _text_files(folder: str, suffix: SUFFIX_TYPE) -> Iterator[str]:
@@ -182,14 +182,14 @@ def describe_divergence(runner: Any, row: Mapping[str, Any]) -> str | None:
     name = lost_name(row)
     if name is None:
         return None
-    began = _beginning(runner, name)
+    began = _first_non_finite(runner, name)
     return (
         f"{name} is {row[name]}, for the first time at iteration {began}. MMEngine continues to train and saves "
         f"the result. {_way_back(runner, began)}"
     )
 
 
-def _beginning(runner: Any, name: str) -> int:
+def _first_non_finite(runner: Any, name: str) -> int:
     """Return the iteration of the first value that is not finite, or the current one without a history."""
     now = int(runner.iter) + 1
     history = runner.message_hub.log_scalars.get(name if name.startswith("train/") else f"train/{name}")
