@@ -28,8 +28,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from _common import Ratio, report
 
+from etude.checkpoint.formats.background import Later
 from etude.checkpoint.formats.torch_file import save_file
-from etude.checkpoint.later import Later
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.store import Store
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from etude.checkpoint.formats.background import Later
 from etude.checkpoint.formats.folders import checkpoints
-from etude.checkpoint.later import Later
 from etude.checkpoint.storage import chaos, disk
 from etude.checkpoint.tools.same_runs import compare_runs
 from etude.cli import main

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from etude.checkpoint import later
+from etude.checkpoint.formats import background
 from etude.checkpoint.storage import chaos, disk
 from etude.checkpoint.storage.chaos import Fault
 from etude.core.hook import Hook
@@ -96,7 +96,7 @@ class Faults(Hook):
             if fault.what == "hang":
                 time.sleep(_LONG)
             if fault.what == "kill-saved":
-                later.wait()
+                background.wait()
                 if run.store is not None:
                     run.store.store.wait()
             if fault.what in _SIGNALS:

@@ -18,8 +18,7 @@ from typing import IO, Any
 
 import torch
 
-from etude.checkpoint import later
-from etude.checkpoint.formats import safe_pickle, safetensors
+from etude.checkpoint.formats import background, safe_pickle, safetensors
 from etude.checkpoint.storage import disk
 from etude.checkpoint.storage import trust as trusting
 from etude.checkpoint.storage.places import LocalDisk, locate
@@ -50,7 +49,7 @@ def skim(path: str | os.PathLike[str]) -> dict[Any, Any]:
 
 def _opened(path: str | os.PathLike[str], use: Callable[[IO[bytes]], Any]) -> Any:
     """Apply ``use`` to the file at ``path``, which may be in the making; every error names that path."""
-    later.wait()
+    background.wait()
     name = os.fspath(path)
     place, where = locate(name)
     try:

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import torch
 
 from etude.checkpoint.formats import foreign, torch_file
+from etude.checkpoint.formats.background import Later
 from etude.checkpoint.formats.folders import damage
-from etude.checkpoint.later import Later
 from etude.checkpoint.storage import chaos, disk
 from etude.dialects.libai.lazy.extra import is_list_config
 from etude.errors import ResumeError, SaveError, printable

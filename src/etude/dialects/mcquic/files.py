@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from etude.checkpoint.formats import foreign
+from etude.checkpoint.formats.background import Later
 from etude.checkpoint.formats.torch_file import save_file
-from etude.checkpoint.later import Later
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.disk import write_atomically
 from etude.events.trackers.outbox import Outbox

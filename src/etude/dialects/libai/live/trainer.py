@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint.later import all_ours
+from etude.checkpoint.formats.background import all_ours
 from etude.config.files import display
 from etude.core.hook import Call, Hook, HookTable, Site, origin_of
 from etude.core.loop import fit, train_step

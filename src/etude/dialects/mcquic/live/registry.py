@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import yaml
 
-from etude.checkpoint.later import all_ours
+from etude.checkpoint.formats.background import all_ours
 from etude.errors import ConfigError, suggest
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from etude.checkpoint import later
+from etude.checkpoint.formats import background
 
 
 def lost_name(row: Mapping[str, Any]) -> str | None:
@@ -40,7 +40,7 @@ def way_back(folders: Collection[str], lengths: Mapping[str, int], *, began: int
 
 def _saved(folders: Collection[str], lengths: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     """Yield the periodic checkpoints with the number of iterations done when they were saved."""
-    later.wait()
+    background.wait()
     for folder in filter(os.path.isdir, set(folders)):
         for template, length in lengths.items():
             pattern = re.compile(re.escape(template).replace(r"\{\}", r"(\d+)"))

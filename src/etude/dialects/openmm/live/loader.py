@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint import later
-from etude.checkpoint.formats import foreign
+from etude.checkpoint.formats import background, foreign
 from etude.checkpoint.storage import disk
 from etude.errors import OutOfScope, UserError
 
@@ -60,7 +59,7 @@ class Loader:
 
 def load_from_local(filename: str, map_location: Any = None) -> Any:
     """Return a file on this machine, read as data."""
-    later.wait()
+    background.wait()
     path = os.path.expanduser(filename)
     if not os.path.exists(path):
         raise FileNotFoundError(f"{path} can not be found.")

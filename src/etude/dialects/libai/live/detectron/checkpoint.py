@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlparse
 import torch
 
 from etude.checkpoint.formats import foreign, torch_file
-from etude.checkpoint.later import Later
+from etude.checkpoint.formats.background import Later
 from etude.checkpoint.storage import chaos
 from etude.dialects.libai import files
 from etude.dialects.libai.files import PeriodicCheckpointer

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from etude.checkpoint import later
-from etude.checkpoint.formats import folders
+from etude.checkpoint.formats import background, folders
 from etude.dialects.libai.files import PeriodicCheckpointer
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.evaluation.run import flatten_results_dict
@@ -296,7 +295,7 @@ def _divergence(trainer: Any) -> str | None:
 def _way_back(hooks: Iterable[Any], began: int) -> str:
     hook = next((hook for hook in hooks if isinstance(hook, PeriodicCheckpointer)), None)
     folder = getattr(hook.checkpointer, "save_dir", "") if hook is not None else ""
-    later.wait()
+    background.wait()
     found = folders.checkpoints(folder) if folder and os.path.isdir(folder) else []
     older = [one for one in found if one.periodic and one.step <= began]
     if hook is None or not older:

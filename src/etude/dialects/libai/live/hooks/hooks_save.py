@@ -8,8 +8,8 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from etude.checkpoint.formats.background import all_ours
 from etude.checkpoint.formats.torch_file import Patience
-from etude.checkpoint.later import all_ours
 from etude.dialects.libai import files
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.hooks.hooks import failed

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from etude.checkpoint.later import Later, all_ours
+from etude.checkpoint.formats.background import Later, all_ours
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.dialects.mmcv1 import files

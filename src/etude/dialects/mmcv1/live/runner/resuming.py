@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from etude.checkpoint.later import Later
+from etude.checkpoint.formats.background import Later
 from etude.core.run import Run
 from etude.data.resume import Snapshot, own_states, restore_own
 from etude.data.torch_loader import passes, remainder

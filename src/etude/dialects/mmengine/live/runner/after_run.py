@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from etude.checkpoint.later import Later
+from etude.checkpoint.formats.background import Later
 from etude.data.resume import Snapshot
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live import exact

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from etude.checkpoint.later import all_ours
+from etude.checkpoint.formats.background import all_ours
 from etude.core.run import Run
 from etude.dialects.mmengine.live import exact
 from etude.dialects.mmengine.live.dist.collectives import broadcast

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint.later import wait
+from etude.checkpoint.formats.background import wait
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.detectron.hooks.writers import EventStorage
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier, is_param_scheduler

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from etude.checkpoint.formats import foreign
+from etude.checkpoint.formats.background import Later, all_ours
 from etude.checkpoint.formats.torch_file import save_file
-from etude.checkpoint.later import Later, all_ours
 from etude.dialects.libai.live.hooks.hooks import CallbackHook
 from etude.errors import SaveError
 
