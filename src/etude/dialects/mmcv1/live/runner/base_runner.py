@@ -207,7 +207,7 @@ class BaseRunner(Resuming, Registration):
         self._flow, self._loaders, self._kwargs = list(workflow), list(data_loaders), kwargs
         self._turns = [(entry, count) for entry, (_, most) in enumerate(self._flow) for count in range(most)]
         engine, before = self.engine, self.engine.loop
-        engine.loop = self._loop_and_save
+        engine.loop = self._loop
         self._sync_hooks(force=True)
         try:
             with saving_at_signals(engine, processes=self._world_size):
@@ -221,10 +221,6 @@ class BaseRunner(Resuming, Registration):
     def _open_passes(self) -> list[Any]:
         """Return the iterators over the loaders that may not be exhausted."""
         return []
-
-    def _loop_and_save(self, engine: Run) -> None:
-        with self.later.running(self.logger.error):
-            self._loop(engine)
 
     def all_is_ours(self) -> bool:
         """Return whether nothing of the user's acts between two steps: no hook, no runner."""

@@ -72,8 +72,9 @@ class EpochBasedRunner(BaseRunner):
             self._put_generators_back(self._restored)
         if self.epoch < self._max_epochs:
             self._check_trains()
-        while self.epoch < self._max_epochs and not engine.stopping:
-            self._round(engine, self._max_epochs)
+        with self.later.running(self.logger.error):
+            while self.epoch < self._max_epochs and not engine.stopping:
+                self._round(engine, self._max_epochs)
 
     def _round(self, engine: Run, max_epochs: int) -> None:
         for entry, count in self._entries():

@@ -155,9 +155,10 @@ class IterBasedRunner(BaseRunner):
         assert self._max_iters is not None
         if self.iter < self._max_iters:
             self._check_trains()
-        self._rounds(engine, self._max_iters)
-        if not engine.stopping:
-            self.call_hook("after_epoch")
+        with self.later.running(self.logger.error):
+            self._rounds(engine, self._max_iters)
+            if not engine.stopping:
+                self.call_hook("after_epoch")
 
     def _rounds(self, engine: Run, max_iters: int) -> None:
         turns, where, kwargs = self._entries(), self._position, self._kwargs
