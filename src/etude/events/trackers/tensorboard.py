@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,10 @@ class EventFiles(Service):
         for path in self._own if self._empty else ():
             with suppress(OSError):
                 path.unlink()
+        # TensorBoard reads the files in the order of their names: the second, then a count. Within one second the
+        # tenth comes before the ninth.
+        latest = max((int(path.name.split(".")[3]) for path in self._files()), default=0)
+        time.sleep(min(1.0, max(0.0, latest + 1 - time.time())))
         self.begin(self.home, purge_step=purge_step, **settings)
 
     def scalars(self, values: Mapping[str, float], step: int | None) -> None:
