@@ -69,7 +69,7 @@ def test_gradients_of_all_groups_are_cleared_those_that_came_later_included():
     first, second = params_with([torch.ones(2), torch.ones(3)])
     optimizer = torch.optim.SGD([first], lr=0.1)
     optimizer.add_param_group({"params": [second]})
-    clear(optimizer)
+    clear([optimizer])
     assert first.grad is None and second.grad is None
 
 
@@ -79,5 +79,5 @@ def test_an_optimizer_with_a_zero_grad_of_its_own_keeps_it():
             super().zero_grad(set_to_none=False)
 
     param = params_with([torch.ones(2)])[0]
-    clear(Keeps([param], lr=0.1))
+    clear([Keeps([param], lr=0.1)])
     assert param.grad.tolist() == [0.0, 0.0]

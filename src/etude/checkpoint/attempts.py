@@ -52,12 +52,11 @@ class Attempts:
             return 0
 
     def note(self, step: int) -> None:
-        """Record that ``step`` steps are done."""
-        if self._fd >= 0:
-            try:
-                os.pwrite(self._fd, b"%*d" % (_WIDTH, step), self._at)
-            except OSError:
-                self._stop_noting()
+        """Record that ``step`` steps are done, unless the file cannot be written."""
+        try:
+            os.pwrite(self._fd, b"%*d" % (_WIDTH, step), self._at)
+        except OSError:
+            self._stop_noting()
 
     def failed(self, step: int, error: BaseException) -> None:
         """Record that this attempt failed with ``error`` in the step after ``step`` finished ones."""

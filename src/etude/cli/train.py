@@ -149,20 +149,26 @@ def early_signals() -> Iterator[None]:
 
 
 def _train(args: argparse.Namespace) -> int:
-    World.from_environment().announce()
-    os.environ.setdefault(reports.PATIENCE, str(seconds("--hang-timeout", args.hang_timeout)))  # torchrun sets none
-    from etude import compat
+    _prepare(args)
     from etude.api import train_config
 
-    compat.install()
-    if args.debug:
-        print_registries()
     options, trial = _options(args), _trial(args)
     with trust.given(args.trust):
         run = train_config(args.config, args.overrides, dialect=args.dialect, options=options, trial=trial)
     if not args.quiet and run.world.is_main and run.folder is not None:
         _draw(run.folder)
     return run.exit_code
+
+
+def _prepare(args: argparse.Namespace) -> None:
+    """Make this process ready: its rank, how long it waits for others, and the names that old projects import."""
+    World.from_environment().announce()
+    os.environ.setdefault(reports.PATIENCE, str(seconds("--hang-timeout", args.hang_timeout)))  # torchrun sets none
+    from etude import compat
+
+    compat.install()
+    if args.debug:
+        print_registries()
 
 
 def _options(args: argparse.Namespace) -> Options:

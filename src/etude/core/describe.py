@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 _SHOWN_IDS = 8
 
 
+#: ``run.acting`` while the model and its losses are called; the account of a run's time has the same words.
+FORWARD = "forward/backward"
+
+
+def note_step(error: Exception, run: Run) -> None:
+    """Note on an error of a step which step it was and, if the forward pass raised it, what was called with what."""
+    error.etude_step = step_of(run)  # type: ignore[attr-defined]
+    if run.acting == FORWARD:
+        error.etude_where = where_of(error, run, run.batch)  # type: ignore[attr-defined]
+
+
 def where_of(error: BaseException, run: Run, batch: Any) -> str:
     """Return what failed in a forward pass, and where the config names it: a loss, or the model."""
     if hasattr(error, "etude_loss") and not isinstance(error, UserCodeError):  # which says itself what is wrong

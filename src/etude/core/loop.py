@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from etude.core.describe import step_of
+from etude.core.describe import note_step
 from etude.core.run import Run
 from etude.core.update import settle
 from etude.errors import ConfigError, Stopped
@@ -31,12 +31,10 @@ def train(run: Run) -> None:
 def fit(run: Run) -> None:
     """Train from the current counters on. ``after_train`` is always called, once per hook; ``after_run`` only if
     nothing failed."""
-    hooks = run.hooks
-    hooks.before_run(run)
-    for optimizer in switched(run):
-        optimizer.train()
+    run.hooks.before_run(run)
+    switch(run, "train")
     try:
-        hooks.before_train(run)
+        run.hooks.before_train(run)
         run.loop(run)
         settle(run)
     except BaseException as error:
@@ -63,11 +61,10 @@ def _finish(run: Run) -> None:
 
 def epochs(run: Run) -> None:
     """Train whole passes over ``run.data["train"]`` until ``run.max_epochs``."""
-    loader = run.data["train"]
     while run.max_epochs is None or run.epoch < run.max_epochs:
         if (run.stopping and not _owes_end(run)) or (_complete(run) and run.step_in_epoch == 0):
             return
-        train_epoch(run, loader)
+        train_epoch(run, run.data["train"])
 
 
 def steps(run: Run) -> None:
@@ -139,18 +136,15 @@ def train_epoch(run: Run, loader: Iterable[Any]) -> None:
 def train_step(run: Run, batch: Any) -> None:
     """Pass one batch through the update, and call the hooks around it."""
     run.batch, run.stage = batch, "step"
-    hooks = run.hooks
-    hooks.before_step(run)
+    run.hooks.before_step(run)
     try:
         run.outputs = run.update(run, batch)
     except Exception as error:
-        error.etude_step = step_of(run)  # type: ignore[attr-defined]
+        note_step(error, run)
         raise
     run.stage = "after_step"
-    hooks.after_step(run)
-    run.step += 1
-    run.step_in_epoch += 1
-    run.stage = "data"
+    run.hooks.after_step(run)
+    run.step, run.step_in_epoch, run.stage = run.step + 1, run.step_in_epoch + 1, "data"
 
 
 def batches(run: Run, loader: Iterable[Any]) -> Iterator[Any]:
@@ -175,8 +169,7 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
         run.store.hold_for_evaluation(run)
     training, own = run.model.training, (run.batch, run.outputs)
     outer, run.acting = run.acting, "evaluation"
-    for optimizer in switched(run):
-        optimizer.eval()
+    switch(run, "eval")
     run.model.eval()
     try:
         run.hooks.before_eval(run)
@@ -191,17 +184,20 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
         run.hooks.after_eval(run)
     finally:
         run.model.train(training)
-        for optimizer in switched(run) if training else ():
-            optimizer.train()
+        if training:
+            switch(run, "train")
         run.acting = outer
     if run.stage == "after_step":
         run.batch, run.outputs = own  # the hooks that come after it look at the step, not at the evaluation
     return run.metrics
 
 
-def switched(run: Run) -> list[Any]:
-    """Return the optimizers that train and evaluate with different weights, as schedule-free ones do."""
-    return [opt for opt in run.optimizers.values() if hasattr(opt, "eval") and hasattr(opt, "train")]
+def switch(run: Run, mode: str) -> None:
+    """Call ``train()`` or ``eval()`` of the optimizers that have both: schedule-free ones evaluate with other
+    weights."""
+    for optimizer in run.optimizers.values():
+        if hasattr(optimizer, "eval") and hasattr(optimizer, "train"):
+            getattr(optimizer, mode)()
 
 
 def _owes_end(run: Run) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any
 
@@ -29,10 +29,7 @@ class Stepping:
 
     def unscale(self, optimizers: Sequence[torch.optim.Optimizer]) -> None: ...
 
-    def step(self, run: Run, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.step()
-
-    def finish(self, run: Run) -> None: ...
+    def step(self, run: Run, optimizers: Sequence[torch.optim.Optimizer]) -> None: ...
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -54,12 +51,11 @@ class Scaled(Stepping):
         for optimizer in optimizers:
             self.scaler.unscale_(optimizer)
 
-    def step(self, run: Run, optimizer: torch.optim.Optimizer) -> None:
-        self.scaler.step(optimizer)
-
-    def finish(self, run: Run) -> None:
-        """Update the scale. Now and then, because that reads the device, raise if it has fallen so low that every step
-        is skipped."""
+    def step(self, run: Run, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Step and update the scale. Now and then, because that reads the device, raise if it has fallen so low that
+        every step is skipped."""
+        for optimizer in optimizers:
+            self.scaler.step(optimizer)
         self.scaler.update()
         self._updates += 1
         if self._updates % _SCALE_PERIOD == 0 and (scale := self.scaler.get_scale()) < _LEAST_SCALE:
@@ -81,19 +77,20 @@ class Searching(Stepping):
     def __init__(self, forward: Forward, autocast: Callable[[], AbstractContextManager[Any]]) -> None:
         self._forward, self._autocast = forward, autocast
 
-    def step(self, run: Run, optimizer: torch.optim.Optimizer) -> None:
-        def evaluate() -> Tensor:
-            optimizer.zero_grad()
-            with self._autocast():
-                losses, _, _ = self._forward(run.batch)
-            loss = reduce(add, losses.values())
-            loss.backward()  # type: ignore[no-untyped-call]
-            return loss
+    def step(self, run: Run, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        for optimizer in optimizers:
+            if needs_closure(optimizer):
+                optimizer.step(partial(self._evaluate, run, optimizer))  # type: ignore[arg-type]
+            else:
+                optimizer.step()
 
-        if needs_closure(optimizer):
-            optimizer.step(evaluate)  # type: ignore[arg-type]
-        else:
-            optimizer.step()
+    def _evaluate(self, run: Run, optimizer: torch.optim.Optimizer) -> Tensor:
+        optimizer.zero_grad()
+        with self._autocast():
+            losses, _, _ = self._forward(run.batch)
+        loss = reduce(add, losses.values())
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
 
 
 def needs_closure(optimizer: torch.optim.Optimizer) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from etude.core.describe import not_one_number, where_of
+from etude.core.describe import FORWARD, not_one_number
 from etude.core.forward import Forward, Losses
 from etude.core.nonfinite import guard_of
 from etude.core.run import Run
@@ -82,13 +82,10 @@ class Step:
     def __call__(self, run: Run, batch: Any) -> dict[str, Any]:
         if run.peers is not None:
             run.peers.sync(self.pending + 1 >= self._group_size(run))
-        try:
-            with self.autocast():
-                losses, output, target = self.forward(batch)
-        except Exception as error:
-            error.etude_where = where_of(error, run, batch)  # type: ignore[attr-defined]
-            raise
-        loss = reduce(add, losses.values())
+        run.acting = FORWARD
+        with self.autocast():
+            losses, output, target = self.forward(batch)
+        loss, run.acting = reduce(add, losses.values()), None
         run.outputs = {"losses": losses, "loss": loss, "output": output, "target": target}
         run.hooks.after_forward(run)
         self._learn(run, losses, loss)
@@ -119,8 +116,7 @@ class Step:
         if loss.ndim:
             raise UserCodeError(not_one_number(run, losses))
         size = 1 if self.accumulate == 1 else self._group_size(run)
-        compute_gradients = self._backward_alone if run.peers is None else self._backward_together
-        if not compute_gradients(run, loss, size):
+        if not (self._backward_alone(loss, size) if run.peers is None else self._backward_together(run, loss, size)):
             self._drop(run, losses, loss)
             return
         self.pending += 1
@@ -128,7 +124,7 @@ class Step:
         if self.pending >= size:
             self.apply(run)
 
-    def _backward_alone(self, run: Run, loss: Tensor, size: int) -> bool:
+    def _backward_alone(self, loss: Tensor, size: int) -> bool:
         """Compute gradients of a finite loss; return whether it is one."""
         if not self._guard.passes(loss):
             return False
@@ -155,9 +151,7 @@ class Step:
 
     def apply(self, run: Run) -> None:
         """Clip, let hooks look, step, and forget the gradients."""
-        if run.peers is not None and run.peers.by_hand and not run.peers.average(self.params):
-            self._forget()  # a replica that left has spoilt them
-            run.events.put("dropped", 1.0)
+        if run.peers is not None and self._lost(run):
             return
         run.acting = "update"
         if self._stepping is not None:
@@ -165,16 +159,22 @@ class Step:
         if self._clips:
             run.events.put("grad_norm", self._clip(run))
         run.hooks.before_update(run)
-        for optimizer in self.optimizers:
-            if self._stepping is None:
+        if self._stepping is None:
+            for optimizer in self.optimizers:
                 optimizer.step()
-            else:
-                self._stepping.step(run, optimizer)
-            clear(optimizer)
-        if self._stepping is not None:
-            self._stepping.finish(run)
+        else:
+            self._stepping.step(run, self.optimizers)
+        clear(self.optimizers)
         self.pending, run.acting = 0, None
         self._guard.learnt(run)
+
+    def _lost(self, run: Run) -> bool:
+        """Average the gradients of replicas; drop them and return True if one that left has spoilt them."""
+        if not run.peers.by_hand or run.peers.average(self.params):
+            return False
+        self._forget()
+        run.events.put("dropped", 1.0)
+        return True
 
     def _clip(self, run: Run) -> Tensor:
         """Clip the gradients of all optimizers together, and return the norm that they had."""
@@ -214,12 +214,11 @@ class Step:
 
     def _record(self, run: Run, losses: Losses, loss: Tensor) -> None:
         """Record the loss and, where there are several, each of them."""
-        weight = 1.0 if run.peers is None else weight_of(run)
         named = {self._label: loss}
         if len(losses) > 1:
             named |= {f"loss/{name}": value for name, value in losses.items()}
         for name, value in named.items():
-            run.events.put(name, value.detach() if weight == 1 else value.detach() * weight)
+            run.events.put(name, value.detach() if run.peers is None else value.detach() * weight_of(run))
 
     def _special(self) -> Stepping | None:
         """Return how the optimizers step if that is more than a call; None for the usual ones."""

@@ -129,10 +129,13 @@ class Fetcher:
 
     def __call__(self, task: Task) -> Fetched:
         if task.epoch != self._epoch:
-            self._epoch = task.epoch
-            if self._set_epoch is not None:
-                self._set_epoch(task.epoch)
+            self._begin_epoch(task.epoch)
         return self._guarded(task) if self.fixed else self._seeded_batch(task)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+        if self._set_epoch is not None:
+            self._set_epoch(epoch)
 
     def _seeded_batch(self, task: Task) -> Fetched:
         """Return the outcome of a task whose samples may draw random numbers."""
@@ -191,11 +194,8 @@ class Fetcher:
         bad: list[Bad] = []
         try:
             return Fetched(self._take(task, bad), bad, weight=task.weight)
-        except _Refused as refused:
-            error = refused.__cause__ or refused
-            return Fetched(bad=bad, failure=str(refused), details=_traceback(error), error=error)
         except Exception as error:
-            return Fetched(bad=bad, failure=f"{task.place}: {_said(error)}", details=_traceback(error), error=error)
+            return _failed(task, bad, error)
 
     # -- three ways to a batch -----------------------------------------------------------------------------------
 
@@ -409,6 +409,15 @@ def _number(index: Any) -> int:
 def _signed(number: int) -> int:
     """Return the same 64 bits as a signed number."""
     return number - (1 << 64) if number >> 63 else number
+
+
+def _failed(task: Task, bad: list[Bad], error: Exception) -> Fetched:
+    """Return the outcome of a task that raised: a message, and the traceback of the user-defined code."""
+    if isinstance(error, _Refused):
+        message, cause = str(error), error.__cause__ or error
+    else:
+        message, cause = f"{task.place}: {_said(error)}", error
+    return Fetched(bad=bad, failure=message, details=_traceback(cause), error=cause)
 
 
 def _said(error: BaseException) -> str:

@@ -149,18 +149,16 @@ class Loader:
         self._start, self._stream_state, self._batch = 0, None, start
         results = self._results(self._tasks(start, state))
         for fetched in results if self.device is None else ahead(results, self._moved):
-            if fetched.end:
-                self._require_a_batch()
-                break
             self._batch += 1
             self._stream_state, self.weight = fetched.state, fetched.weight
             yield fetched.batch
+        self._require_a_batch()
         self.epoch += 1
         self._batch, self._stream_state = 0, None
 
     def _require_a_batch(self) -> None:
         """Refuse a stream that yields nothing: the run would end at once, as if it were done."""
-        if self._batch == 0:
+        if self.stream and self._batch == 0:
             raise DataError(f"the dataset {type(self.dataset).__name__} gave no batch in epoch {self.epoch + 1}")
 
     def _tasks(self, start: int, state: Any) -> Iterator[Task]:
@@ -168,18 +166,18 @@ class Loader:
         return tasks if self.limit is None else islice(tasks, max(0, self.limit - start))
 
     def _results(self, tasks: Iterator[Task]) -> Iterator[Fetched]:
-        made: Iterable[Fetched]
-        if self.workers:
-            self._pool = self._pool or self._new_pool(self._make, self.workers)
-            made = self._pool.run(tasks)
-        else:
-            made = map(self._make, tasks)
-        for fetched in made:
+        for fetched in self._made(tasks):
             if fetched.bad or fetched.failure:
                 self._count(fetched)
-            yield fetched
             if fetched.end:
                 return
+            yield fetched
+
+    def _made(self, tasks: Iterator[Task]) -> Iterable[Fetched]:
+        if not self.workers:
+            return map(self._make, tasks)
+        self._pool = self._pool or self._new_pool(self._make, self.workers)
+        return self._pool.run(tasks)
 
     def _count(self, fetched: Fetched) -> None:
         """Stop for what cannot be had, or for too much of it; otherwise say what was left out."""

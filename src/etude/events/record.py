@@ -98,8 +98,12 @@ class Events:
             values = self._pending[name]
             values.append(value)
             if len(values) >= MANY:
-                self._rows[name].append(_row(values))
-                values.clear()
+                self._pack(name, values)
+
+    def _pack(self, name: str, values: list[Any]) -> None:
+        """Turn many pending values into one row."""
+        self._rows[name].append(_row(values))
+        values.clear()
 
     def put_media(self, kind: str, name: str, value: Any) -> None:
         """Record an ``image`` (H×W×C array), a ``histogram`` (any array) or a ``text``, as it is now.

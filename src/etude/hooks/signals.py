@@ -246,12 +246,10 @@ class Stops(Hook):
 
     def after_step(self, run: Run) -> None:
         if self.note is not None:
-            self.note(run.done)
-        if self._awake or self._news or run.step == self._hold_at or self._is_over():
+            self.note(run.step + 1)
+        signalled = self.signals.received is not None
+        if self._awake or self._news or signalled or run.step == self._hold_at or self._clock() >= self._deadline:
             self._attend(run)
-
-    def _is_over(self) -> bool:
-        return self.signals.received is not None or self._clock() >= self._deadline
 
     def _attend(self, run: Run) -> None:
         if run.store is not None:

@@ -64,9 +64,7 @@ class Timer(Hook):
         self.totals["step"] += now - self._began
         self.steps += 1
         if self._fresh:
-            self._fresh = False
-            for name, gauge in self._gauges.items():
-                run.events.put(name, gauge, last=True)
+            self._put_gauges(run)
 
     def before_eval(self, run: Run) -> None:
         self._eval_began = perf_counter()
@@ -75,6 +73,12 @@ class Timer(Hook):
         passed = perf_counter() - self._eval_began
         self.totals["evaluation"] += passed
         self._ended += passed
+
+    def _put_gauges(self, run: Run) -> None:
+        """Let the next record read the gauges."""
+        self._fresh = False
+        for name, gauge in self._gauges.items():
+            run.events.put(name, gauge, last=True)
 
     def _begin_window(self) -> None:
         self._window_totals, self._window_steps = dict(self.totals), self.steps

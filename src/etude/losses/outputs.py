@@ -70,8 +70,7 @@ class Fitted:
             output = scores(output)
         if self._elementwise and isinstance(output, Tensor) and isinstance(target, Tensor):
             output, target = self._aligned(output, target)
-        result: Tensor = self.loss(output, target)
-        return result
+        return self.loss(output, target)  # type: ignore[no-any-return]
 
     def _aligned(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         if output.shape != target.shape:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -38,11 +38,12 @@ class ClipNorm:
         return norm.dtype != torch.bfloat16 and float(norm.numpy()) < self.most * 0.999 - 1e-6
 
 
-def clear(optimizer: Optimizer) -> None:
+def clear(optimizers: Iterable[Optimizer]) -> None:
     """Do what ``optimizer.zero_grad()`` does, without the profiler's record of it, which takes most of its time."""
-    if type(optimizer).zero_grad is not Optimizer.zero_grad:
-        optimizer.zero_grad()
-        return
-    for group in optimizer.param_groups:
-        for param in group["params"]:
-            param.grad = None
+    for optimizer in optimizers:
+        if type(optimizer).zero_grad is not Optimizer.zero_grad:
+            optimizer.zero_grad()
+            continue
+        for group in optimizer.param_groups:
+            for param in group["params"]:
+                param.grad = None
