@@ -24,6 +24,16 @@ _KNOWS = re.compile(
     r"drives_itself|plan\.dialect\s*[!=]=|run\.runner\b|dialect(?:s\.of\(.*\))?\.name\s*[!=]=|== \"native\""
 )
 
+#: A plain job of forward, backward and SGD, as other engines are counted with.
+_PLAIN = """
+model: {type: MLP, sizes: [64, 128, 10]}
+loss: CrossEntropyLoss
+data: {train: {dataset: {type: Digits, split: train}, batch_size: 64, shuffle: true}}
+optim: {type: SGD, lr: 0.1, momentum: 0.9}
+train: {epochs: 1, threads: 1}
+log: {every: 20step}
+"""
+
 
 def names_of(files: list[Path]) -> dict[Path, str]:
     return {
@@ -147,7 +157,12 @@ def main() -> None:
     print(f"places that know of dialects  {len(places)} {' '.join(places)}".rstrip())
     print("lines per room                " + ", ".join(f"{room} {count}" for room, count in lines.most_common()))
     sys.path.insert(0, str(ROOT / "examples" / "mmcv1"))
-    print(f"a native step, down           {step_path(str(ROOT / 'examples/native/digits.yaml'), 'train.epochs=1')}")
+    digits = [str(ROOT / "examples/native/digits.yaml"), "train.epochs=1"]
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / "plain.yaml"
+        plain.write_text(_PLAIN)
+        print(f"a plain native step, down     {step_path(str(plain))}")
+    print(f"a step of digits.yaml, down   {step_path(*digits)}")
     mmcv1 = [str(ROOT / "examples/mmcv1/digits.py"), "runner.max_epochs=1", "--no-validate"]
     print(f"a step of mmcv 1.x, down      {step_path(*mmcv1)}")
 
