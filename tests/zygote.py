@@ -31,7 +31,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -57,14 +57,16 @@ class Imports:
 class Child:
     """A command that was started; the part of :class:`subprocess.Popen` that tests need."""
 
-    def __init__(self, words: tuple[str, ...], cwd: str, env: Mapping[str, str], after: Imports) -> None:
+    def __init__(
+        self, words: tuple[str, ...], cwd: str, env: Mapping[str, str], after: Imports, files: Sequence[int] = ()
+    ) -> None:
         self.args, self.returncode = words, None
         self._streams = [tempfile.TemporaryFile() for _ in ("stdout", "stderr")]  # noqa: SIM115
         self._answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = json.dumps({"words": words, "cwd": cwd, "env": dict(env)}).encode()
-        with theirs:
-            fds = [*(stream.fileno() for stream in self._streams), theirs.fileno()]
-            socket.send_fds(_zygote(after), [request], fds)
+        with theirs, open(os.devnull) as nothing:
+            own = [nothing.fileno(), *(stream.fileno() for stream in self._streams)]
+            socket.send_fds(_zygote(after), [request], [*(files or own), theirs.fileno()])
         self._answers.settimeout(PATIENCE)
         self.pid = int(self._answers.recv(64))
 
@@ -119,9 +121,13 @@ def start(
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     after: Imports = Imports(),
+    files: Sequence[int] = (),
 ) -> Child:
-    """Start ``python words…``: ``-m module``, ``-c code`` or a script, with its arguments."""
-    return Child(words, os.fspath(cwd or os.getcwd()), os.environ if env is None else env, after)
+    """Start ``python words…``: ``-m module``, ``-c code`` or a script, with its arguments.
+
+    ``files`` are its standard input, output and error; without them it reads nothing and :meth:`Child.output` has the rest.
+    """
+    return Child(words, os.fspath(cwd or os.getcwd()), os.environ if env is None else env, after, files)
 
 
 def run(*words: str, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -165,7 +171,7 @@ def _zygote(after: Imports = Imports()) -> socket.socket:
             )  # fmt: skip
             atexit.register(process.wait)
         else:
-            socket.send_fds(_zygote(), [json.dumps({"after": asdict(after)}).encode()], [1, 2, theirs.fileno()])
+            socket.send_fds(_zygote(), [json.dumps({"after": asdict(after)}).encode()], [0, 1, 2, theirs.fileno()])
             ours.recv(64)  # the number of its process
     atexit.register(ours.close)
     return ours
@@ -186,17 +192,17 @@ def _serve(control: socket.socket) -> tuple[dict[str, Any], int] | None:
                 _answer(reply, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                 reply.close()
                 continue
-            message, fds, _, _ = socket.recv_fds(control, _LONGEST, 3)
+            message, fds, _, _ = socket.recv_fds(control, _LONGEST, 4)
             if not message:
                 return None
             pid = os.fork()
             if pid == 0:
-                for number, fd in enumerate(fds[:2], 1):
+                for number, fd in enumerate(fds[:3]):
                     os.dup2(fd, number)
-                for fd in (*fds[:2], *replies, control.detach(), *(reply.detach() for _, reply in replies.values())):
+                for fd in (*fds[:3], *replies, control.detach(), *(reply.detach() for _, reply in replies.values())):
                     os.close(fd)
                 selector.close()
-                return json.loads(message), fds[2]
+                return json.loads(message), fds[3]
             reply = socket.socket(fileno=fds.pop())
             for fd in fds:
                 os.close(fd)

@@ -6,8 +6,6 @@ import json
 import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -15,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import zygote
 
 ROOT = Path(__file__).parents[2]
 #: Seconds; a machine may be very busy.
@@ -51,30 +51,32 @@ class Job:
 class Jobs:
     """Starts jobs one after another."""
 
-    def __init__(self, log: Path, before: tuple[str, ...] = ()) -> None:
+    def __init__(self, log: Path, network: str = "", **environment: str) -> None:
+        """``network``: the network namespace that they are in."""
         self.log = log
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("RANK", "WORLD_"))}
-        environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        given = {name: value for name, value in os.environ.items() if not name.startswith(("RANK", "WORLD_"))}
+        given |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"} | environment
+        reading, theirs_out = os.pipe()
+        theirs_in, writing = os.pipe()
+        self.requests, self._lines = os.fdopen(writing, "w"), os.fdopen(reading)
         with open(log, "wb") as stream:
-            self.process = subprocess.Popen(
-                [*before, sys.executable, "-m", "tests.dist.harness"], cwd=ROOT, env=environment, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
-            )  # fmt: skip
+            files = (theirs_in, theirs_out, stream.fileno())
+            words = ("-m", "tests.dist.harness", *([network] if network else []))
+            self.process = zygote.start(*words, cwd=ROOT, env=given, files=files)
+        os.close(theirs_in), os.close(theirs_out)
         self.answers: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self._lines:
             self.answers.put(line)
         self.answers.put(json.dumps({"code": self.process.wait()}))  # a launcher that cannot return ends itself
 
     def start(self, *words: Any, cwd: Path, nproc: int = 2, max_restarts: int = 0, **options: Any) -> Job:
         job = Job(self, len(self.log.read_text(errors="replace")))
         request = {"words": [*map(str, words)], "cwd": str(cwd), "nproc": nproc, "max_restarts": max_restarts}
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(request | options) + "\n")
-        self.process.stdin.flush()
+        self.requests.write(json.dumps(request | options) + "\n")
+        self.requests.flush()
         return job
 
     def run(self, *words: Any, cwd: Path, code: int = 0, **options: Any) -> Job:
@@ -84,8 +86,8 @@ class Jobs:
         return job
 
     def close(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        with suppress(ProcessLookupError):  # the thread that reads its answers sees its end
+            os.kill(self.process.pid, signal.SIGKILL)
 
 
 def descendants(pid: int) -> list[int]:

@@ -32,9 +32,9 @@ class Nodes:
         with socket.socket() as free:
             free.bind(("localhost", 0))
             self.endpoint = f"{NETWORK}.1:29400" if self.apart else f"localhost:{free.getsockname()[1]}"
-        patient = ("env", "RES_OPTIONS=timeout:1 attempts:1")  # there is no server of names in there
-        before = [(*patient, "ip", "netns", "exec", name) if self.apart else () for name in self.names]
-        self.jobs = [Jobs(folder / f"log-{node}.txt", before[node]) for node in (0, 1)]
+        patient = {"RES_OPTIONS": "timeout:1 attempts:1"}  # there is no server of names in there
+        networks = self.names if self.apart else ["", ""]
+        self.jobs = [Jobs(folder / f"log-{node}.txt", networks[node], **patient) for node in (0, 1)]
         self._count = 0
 
     def _lay_cable(self) -> bool:
