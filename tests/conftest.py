@@ -6,7 +6,6 @@ import compileall
 import gc
 import os
 import sys
-from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported: tests share the cores, also with children
 # Some virtual machines advertise AMX and then refuse its instructions, which kills the process at the first bf16 product.
@@ -18,7 +17,7 @@ from hypothesis import HealthCheck, settings
 import etude
 from etude import registry
 from tests import isolation
-from tests.sampling import examples
+from tests.sampling import ALL, examples
 
 isolation.watch()
 # A forked child inherits the garbage of earlier tests. Finalizers that run in the wrong process (of DataLoader's workers,
@@ -44,34 +43,41 @@ def pytest_configure(config: pytest.Config) -> None:
         compileall.compile_dir(os.path.dirname(etude.__file__), quiet=2)
 
 
-#: Rooms and modules whose tests take long.
-LONG = (
-    "projects",
-    "dist",
-    "faults",
-    "examples",
-    "sweep",
-    "board",
-    "test_verify_resume",
-    "test_kills",
-    "test_processes",
-)
+#: Rooms and modules whose tests take long, and about how long in comparison.
+LONG = {
+    "dist": 10, "projects": 8, "faults": 5, "board": 3, "examples": 2, "sweep": 2, "test_processes": 2,
+    "test_verify_resume": 1, "test_kills": 1,
+}  # fmt: skip
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave ``thorough`` tests to ``make test-all``, and put the others in order."""
+    if not ALL:
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
+    _put_long_ones_first(config, items)
+
+
+def _put_long_ones_first(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let every worker of pytest-xdist begin with long tests, so that short ones are left to share at the end.
 
-    Each worker starts with as many tests as the others, in this order; modules stay together for their fixtures.
+    Each worker starts with as many tests as the others, in this order. A room stays together: its tests share what they
+    have imported and trained, and those of ``dist``, which often wait, leave the processor to the other workers.
     """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     if workers == 1:
         return
-    long: dict[Path, list[pytest.Item]] = {}
+    rooms: dict[str, list[pytest.Item]] = {name: [] for name in LONG}
     short: list[pytest.Item] = []
     for item in items:
-        is_long = item.path.parent.name in LONG or item.path.stem in LONG
-        (long.setdefault(item.path, []) if is_long else short).append(item)
-    queues = [[item for path in list(long)[first::workers] for item in long[path]] for first in range(workers)]
+        rooms.get(item.path.stem, rooms.get(item.path.parent.name, short)).append(item)
+    queues: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    loads = [0] * workers
+    for name, room in rooms.items():
+        first = loads.index(min(loads))
+        queues[first] += room
+        loads[first] += LONG[name]
     total = len(items)
     items.clear()
     for number, queue in enumerate(queues, 1):

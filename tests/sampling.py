@@ -1,4 +1,8 @@
-"""``make test`` draws samples where ``make test-all``, which sets ``ETUDE_TEST_ALL``, tries everything."""
+"""``make test`` draws samples where ``make test-all``, which sets ``ETUDE_TEST_ALL``, tries everything.
+
+A matrix runs each row and each column at least once (:func:`sample`). A whole test that costs much and has a cheaper one
+beside it is marked ``@pytest.mark.thorough``, which leaves it to ``make test-all``.
+"""
 
 from __future__ import annotations
 

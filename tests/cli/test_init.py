@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests import zygote
 
 
 def test_a_new_project_checks_trains_and_passes_its_own_test(command):
@@ -14,8 +14,7 @@ def test_a_new_project_checks_trains_and_passes_its_own_test(command):
     assert command("check", "config.yaml").code == 0
     said = command("train", "config.yaml", "train.epochs=2")
     assert said.code == 0 and "hello, world: 46 steps to go" in said.out and "best    accuracy" in said.err
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_project.py"]
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = zygote.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_project.py")
     assert done.returncode == 0, done.stdout
 
 

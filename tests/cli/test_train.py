@@ -6,12 +6,11 @@ import os
 import pty
 import re
 import select
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import zygote
 from tests.cli.commands import CONFIG
 
 PARTS = """\
@@ -110,8 +109,10 @@ def test_the_log_file_holds_the_same_lines_and_quiet_prints_none(command):
 def test_a_terminal_has_a_live_line(workdir):
     (workdir / "c.yaml").write_text(CONFIG)
     ours, theirs = pty.openpty()
-    words = [sys.executable, "-m", "etude", "train", "c.yaml", "train.epochs=40", "--folder", "run"]
-    child = subprocess.Popen(words, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm", "COLUMNS": "140"})
+    words = ["-m", "etude", "train", "c.yaml", "train.epochs=40", "--folder", "run"]
+    terminal = os.environ | {"TERM": "xterm", "COLUMNS": "140"}
+    with open(os.devnull) as nothing:
+        child = zygote.start(*words, env=terminal, files=(nothing.fileno(), theirs, theirs))
     os.close(theirs)
     shown = _read(ours).decode(errors="replace")
     assert child.wait() == 0, shown

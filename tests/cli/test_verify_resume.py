@@ -15,6 +15,7 @@ from etude.checkpoint.tools.same_runs import compare_runs, steps_of
 from etude.cli import main, verify_resume
 from etude.cli.forks import Forks
 from tests.checkpoint.conftest import small_state
+from tests.sampling import sample
 
 CONFIG = """
 model: {type: MLP, sizes: [64, 16, 10], dropout: 0.1}
@@ -43,6 +44,7 @@ def one_helper(helper: Forks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify_resume, "Forks", lambda: nullcontext(helper))
 
 
+@pytest.mark.usefixtures("one_helper")
 def test_a_config_is_run_killed_resumed_and_compared(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     code = main(["verify-resume", str(tmp_path / "config.yaml"), "--kills", "1", "--limit-batches", "7"])
@@ -103,11 +105,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.mark.parametrize(
     ("example", "words", "steps"),
-    [
+    sample([
         ("mmcv1/digits.py", ["runner.max_epochs=2", "data.samples_per_gpu=64", "seed=None"], 6),
         ("mmengine/simclr_lars.py", ["train_cfg.max_epochs=2", "param_scheduler=[]", "train_dataloader.batch_size=64",
                                      "default_hooks.checkpoint.interval=1"], 6),
-    ],
+    ], (0,)),
 )  # fmt: skip
 @pytest.mark.usefixtures("one_helper")
 def test_configs_of_other_systems_are_proved_too(example: str, words: list[str], steps: int, capsys: Any) -> None:

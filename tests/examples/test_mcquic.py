@@ -10,9 +10,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "mcquic" / "photos.py"
 
 def test_the_compressor_learns_and_is_measured_beside_jpeg(tmp_path, capfd):
     main = runpy.run_path(str(EXAMPLE))["main"]
-    rows = main(epochs=1, out=str(tmp_path / "out"), side=96)
+    rows = main(epochs=1, out=str(tmp_path / "out"), side=64)
     assert [row[0] for row in rows] == ["china", "flower"]
     assert all(0 < bpp < 2 and psnr > 5 for _, bpp, psnr, _, _ in rows)
     with Image.open(tmp_path / "out" / "china-etude.png") as picture:
-        assert picture.size == (96, 96)
+        assert picture.size == (64, 64)
     assert "JPEG" in capfd.readouterr().out

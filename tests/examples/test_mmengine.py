@@ -34,6 +34,7 @@ def test_contrastive_pretraining_beats_a_random_encoder(tmp_path: Path, capfd: p
     assert any(name.startswith("best_probe_accuracy_epoch_") for name in left)
 
 
+@pytest.mark.thorough  # the other example pretrains, too
 def test_the_masked_autoencoder_learns_to_paint(tmp_path: Path) -> None:
     run = etude.train(
         EXAMPLES / "mae_adamw.py", options=Options(folder=tmp_path, quiet=True, extras={"cfg_options": SHORT})

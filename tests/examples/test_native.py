@@ -15,7 +15,7 @@ from etude.build import Options
 EXAMPLES = Path(__file__).parents[2] / "examples" / "native"
 SHORTER = {
     "digits.yaml": [],
-    "characters.yaml": ["train.steps=12", "train.validate=6step", "checkpoint.every=6step", "log.every=4step", "+model.width=16", "data.train.batch_size=4", "schedule.lr.0.until=4step", "data.val.batch_size=256"],
+    "characters.yaml": ["train.steps=12", "train.validate=6step", "checkpoint.every=6step", "log.every=4step", "+model.width=16", "data.train.batch_size=4", "schedule.lr.0.until=4step", "data.val.batch_size=256", "train.limit_batches=6"],
     "gan/gan.yaml": ["train.epochs=2", "checkpoint.every=1ep", "log.every=20step"],
     "fashion.yaml": ["train.epochs=1", "data.train.workers=0", "model.channels=[4]"],
     "finetune.yaml": ["train.epochs=3"],
@@ -76,6 +76,7 @@ def test_the_exported_digits_are_recognised(tmp_path, capfd):
     assert accuracy > 0.85 and "checked on a batch" in capfd.readouterr().out
 
 
+@pytest.mark.thorough  # tests/sweep draws one, too
 def test_a_sweep_is_drawn(tmp_path):
     pytest.importorskip("optuna", reason="etude sweep needs the extra [sweep]")
     page = runpy.run_path(str(EXAMPLES / "sweep_digits.py"))["main"](str(tmp_path / "sweep"), trials=2, epochs=1)

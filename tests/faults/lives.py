@@ -206,7 +206,8 @@ def main() -> int:
     known = {name: reference(VARIANTS[name], root / name.replace(" ", "-")) for name in names}
     began = time.monotonic()
     # Which kinds have killed by then depends on how fast the machine is: go on until each has.
-    while (tally.total < args.kills or len(tally.kills) < len(KINDS)) and not tally.wrong:
+    unmet = lambda: tally.total < args.kills or len(tally.kills) < len(KINDS) or tally.jobs < len(names)  # noqa: E731
+    while unmet() and not tally.wrong:
         name = names[tally.jobs % len(names)]
         one_job(name, known[name], root, dice, tally, most=args.most)
     if not tally.wrong:

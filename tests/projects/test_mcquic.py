@@ -10,6 +10,8 @@ import torch
 import yaml
 from PIL import Image
 
+from tests.sampling import sample
+
 REAL = pytest.mark.pins("mcquic-0.1.40", "mcquic-needs")
 CONFIG = {
     "model": {"key": "Compressor", "params": {"channel": 4, "m": 2, "k": [8, 4], "permutationRate": 0.0}},
@@ -116,7 +118,8 @@ def test_every_way_trains_the_same_bits_and_the_original_and_etude_restore_each_
     (projects.cwd / "own.py").write_text(OWN)
     (projects.cwd / "original.py").write_text(ORIGINAL)
     saved, made = projects.cwd / "saved/latest/last.ckpt", []
-    for words in (("-m", "etude", "train", "config.yaml"), ("-m", "etude", "exec", "-m", "mcquic.train", "config.yaml"), ("own.py",)):  # fmt: skip
+    ways = [("-m", "etude", "train", "config.yaml"), ("own.py",), ("-m", "etude", "exec", "-m", "mcquic.train", "config.yaml")]  # fmt: skip
+    for words in sample(ways, (0, 2)):
         done = projects.run(*words)
         assert done.returncode == 0, done.stderr
         made.append(torch.load(saved)["trainer"]["_model"])

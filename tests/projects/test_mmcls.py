@@ -60,6 +60,7 @@ def test_the_script_of_the_project_gives_a_swin_the_bits_of_the_original(ready: 
     assert_as_recorded("swin", ready.cwd / "out")
 
 
+@pytest.mark.thorough  # the processes import the project anew
 @pytest.mark.skipif(torch.cuda.is_available(), reason="MMClassification trains in several processes on GPUs")
 @pytest.mark.pins(*PINS)
 def test_several_processes_on_cpus_which_the_project_refuses_are_told_so(checkout: Projects):

@@ -99,6 +99,7 @@ def test_a_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path: Path, config
     assert len(read_metric(metrics, "accuracy")) == 20
 
 
+@pytest.mark.thorough  # each trial of a sweep imports torch anew
 def test_a_sweep_ends_when_trials_bring_nothing_better(tmp_path: Path) -> None:
     done = sweep("optim.lr=0.5,1e-6,1e-7,1e-8", "train.epochs=1", "--patience", "1", "--seed", "1")
     assert done.returncode == 0, done.stderr
@@ -135,6 +136,7 @@ def test_a_space_that_cannot_be_is_refused(word: str, complaint: str) -> None:
         parse_space([word])
 
 
+@pytest.mark.thorough
 def test_a_random_sweep_that_was_killed_draws_new_values_and_prunes(tmp_path: Path) -> None:
     words = ["optim.lr=1e-6..1:log", "--sampler", "random", "--seed", "43", "--trials", "5"]
     command = [sys.executable, "-m", "etude", "sweep", "small.yaml", *words, "train.epochs=4"]

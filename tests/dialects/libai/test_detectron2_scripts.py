@@ -280,6 +280,7 @@ def test_a_script_with_a_loop_of_its_own_trains_resumes_and_evaluates(capfd: pyt
     assert "first iteration 10" in capfd.readouterr().out
 
 
+@pytest.mark.thorough  # each process imports torch anew; test_processes.py has two of LiBai and of detectron2
 def test_a_script_starts_as_many_processes_as_it_is_asked_for() -> None:
     done = zygote.etude(*LAZY, "--num-gpus", "2", "--dist-url", "auto")
     assert done.returncode == 0, done.stderr

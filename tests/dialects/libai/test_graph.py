@@ -80,6 +80,7 @@ def test_the_model_is_compiled_once(config: Path, trainer_of: Callable[..., Any]
     assert not tells or len(trainer.storage.history("mean").values()) == 6
 
 
+@pytest.mark.thorough  # inductor compiles C++ for half a minute
 def test_the_compiler_itself_ends_the_same(trainer_of: Callable[..., Any]) -> None:
     """With inductor, the default backend, also where the model draws random numbers; evaluation stays out, so that only
     one graph is compiled."""

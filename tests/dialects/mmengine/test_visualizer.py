@@ -163,6 +163,7 @@ def test_tensorboard_has_the_scalars(tmp_path: Path) -> None:
     assert [(event.step, event.value) for event in found.Scalars("acc")] == [(3, 0.5)]
 
 
+@pytest.mark.thorough  # tests/events/test_trackers.py has both, too, and they take long to import
 def test_wandb_and_mlflow_keep_scalars_images_and_the_config_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
