@@ -3,17 +3,24 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: chromium demo shape test test-all cover lint docs projects release clean
+.PHONY: chromium demo shape test test-all pytest pytest-all cover lint docs projects release clean
 demo: $(VENV)/.demo
 	$(BIN)/etude train examples/native/digits.yaml
 
+# The linters run beside the tests, which leave a core idle while they wait for processes.
+test: $(VENV)/.test projects chromium
+	$(MAKE) -j2 lint pytest
+
+# The tests without sampling: every slip of the fingers in every example.
+test-all: $(VENV)/.test projects chromium
+	$(MAKE) -j2 lint pytest-all
+
 # What fails beside others is run once more, alone: tests of real processes share two cores here.
-test: $(VENV)/.test lint projects chromium
+pytest: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal || \
 	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --last-failed --last-failed-no-failures none
 
-# The tests without sampling: every slip of the fingers in every example.
-test-all: $(VENV)/.test lint projects chromium
+pytest-all: $(VENV)/.test
 	ETUDE_TEST_ALL=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal
 
 # The tests with the lines that none of them reaches.

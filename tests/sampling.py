@@ -1,6 +1,6 @@
 """``make test`` draws samples where ``make test-all``, which sets ``ETUDE_TEST_ALL``, tries everything.
 
-A matrix runs each row and each column at least once (:func:`sample`). A whole test that costs much and has a cheaper one
+A matrix runs the cases that differ most (:func:`sample`). A whole test that costs much and has a cheaper one of its kind
 beside it is marked ``@pytest.mark.thorough``, which leaves it to ``make test-all``.
 """
 
