@@ -182,7 +182,7 @@ def test_a_signal_to_the_launcher_stops_all(jobs, folder, whole):
 
 
 def test_time_is_up_for_all_at_once(jobs, folder):
-    job = jobs.run("train", "config.yaml", "--folder", "limited", "train.epochs=20000", "--max-time", "3s", cwd=folder,
+    job = jobs.run("train", "config.yaml", "--folder", "limited", "train.epochs=20000", "--max-time", "0.3s", cwd=folder,
                    code=75)  # fmt: skip
     assert "time is up at step" in job.output
 

@@ -120,7 +120,8 @@ def test_averages_lie_in_shards_too_and_are_evaluated(jobs, tmp_path):
         assert torch.equal(averages[1][name], averages[2][name])
 
 
-@pytest.mark.parametrize("strategy", sample(["ddp", "fsdp"], (1,)))
+@pytest.mark.thorough  # compiles on every rank
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_model_that_torch_does_not_compile_is_warned_of_once(jobs, tmp_path, strategy):
     project.make(tmp_path, train={"epochs": 1, "compile": {"backend": "eager"}}, parallel={"strategy": strategy})
     words = ("train", "config.yaml", "-q", "--folder")

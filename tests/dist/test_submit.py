@@ -27,6 +27,7 @@ checkpoint: {every: 1step}
 KUBERNETES = ("--kubernetes", "--folder", "/runs/x", "--image", "me/etude:1", "--claim", "runs", "--name", "digits")
 
 
+@pytest.mark.thorough  # the next one is queued again and resumes, too
 def test_a_job_that_was_saved_for_requeue_is_queued_again_and_resumes(workdir: Path, capsys):
     Path("c.yaml").write_text(CONFIG)
     assert main(["submit", "c.yaml", "--local", "--folder", "run"]) == 0
