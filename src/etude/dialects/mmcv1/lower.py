@@ -1,4 +1,4 @@
-"""mmcv 1.x configs → Plan: keys, hooks, policies and runners as specs with places, and what is wrong with them."""
+"""Lowers mmcv 1.x configs to a plan, and collects findings about keys, hooks, policies and runners."""
 
 from __future__ import annotations
 
@@ -195,9 +195,7 @@ def _optimizers(low: Lowering) -> dict[str, Optimizer]:
 
 
 def _constructed(low: Lowering, given: Mapping[str, Any], norm: Any) -> dict[str, Optimizer]:
-    """Return what a user-defined constructor makes: one optimizer of each part that has a type, as far as can be
-    seen.
-    """
+    """Return the optimizers of a user-defined constructor: one per part that has a type, as far as the config shows."""
     typed = [str(name) for name, value in given.items() if isinstance(value, Mapping) and "type" in value]
     if typed:
         return {name: Optimizer(spec=_optimizer(low, ("optimizer", name)), clip_norm=norm) for name in typed}
@@ -303,7 +301,7 @@ def _one(low: Lowering, key: str, default: str, priority: str, *, also: Sequence
 
 
 def _fp16_keys(low: Lowering) -> Sequence[str]:
-    """Return the mixed-precision hook that accumulates takes what its two parents take together."""
+    """Return the additional keys of the fp16 hook that accumulates: it takes those of both its parents."""
     both = low.tree.get("optimizer_config", "type") == "GradientCumulativeFp16OptimizerHook"
     return ("cumulative_iters", "coalesce", "bucket_size_mb", "loss_scale", "distributed") if both else ()
 

@@ -1,4 +1,4 @@
-"""The base of both lowerings: specs with places, and findings about names and arguments."""
+"""The base of both lowerings: makes specs with places, and collects findings about names and arguments."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _BESIDE: dict[str | int, tuple[str, ...]] = {
     "norm_cfg": ("requires_grad",), "nms": ("class_agnostic", "split_thr", "max_num"),
     "policies": ("magnitude_key", "magnitude_range"),
 }  # fmt: skip
-#: So much alike, an unknown top-level key is a misspelt one; below, it may be a variable that is left over.
+#: The similarity above which an unknown top-level key is misspelt; below, it may be a variable that is left over.
 SURELY = 0.9
-#: Words of other systems that no likeness of letters leads from.
+#: Words of other systems that are not similar to the ones here.
 SYNONYMS = {"learning_rate": "lr", "wd": "weight_decay"}
 
 
@@ -91,7 +91,7 @@ class Lowering:
         self._tell(Finding(str(at), message, hint, "warning"))
 
     def has_error(self, path: Path) -> bool:
-        """Return whether a mistake was reported this very key; a second one about it would only confuse."""
+        """Return whether there is an error about this key already; a second one would only confuse."""
         return self.tree.places.get(path) in self._wrong
 
     def _tell(self, finding: Finding) -> None:
@@ -109,7 +109,7 @@ class Lowering:
         word: str = "",
         closed: bool = False,
     ) -> None:
-        """Hold ``spec`` against the class that it names in ``known`` (name → ``module:attr``) or in the user's modules.
+        """Compare ``spec`` with the class that it names in ``known`` (name → ``module:attr``) or in your modules.
 
         ``given`` are arguments that the engine adds, ``also`` ones that are taken beside those of the
         signature; ``closed`` says that these are all, although the signature has ``**kwargs``.
@@ -127,7 +127,7 @@ class Lowering:
                 self.error(spec.at, f"{spec.name} needs the parameter {parameter.key!r}")
 
     def _unknown(self, spec: Spec, takes: Sequence[str], *, is_open: bool) -> set[str]:
-        """Tell of every argument that is not taken; the names that were probably meant."""
+        """Report every argument that is not taken, and return the names that were probably meant."""
         meant: set[str] = set()
         for name in spec.args:
             if name in takes:

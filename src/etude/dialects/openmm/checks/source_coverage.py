@@ -13,9 +13,7 @@ _IMPORTING = ("import_module", "__import__", "iter_modules", "walk_packages")
 
 
 def reads_all(low: Lowering) -> bool:
-    """Return whether every module that the config imports can be read, and registers what it has where that can be
-    seen.
-    """
+    """Return whether the sources of all imported modules can be read, and show everything that they register."""
     sources = list(low.sources())
     tops = {source.module.partition(".")[0] for source in sources} | {source.module for source in sources}
     foreign = {top for source in sources for top in _imported_tops(source)} - INSTALLED - tops

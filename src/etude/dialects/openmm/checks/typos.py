@@ -33,12 +33,15 @@ _ALWAYS = (
 
 @record(eq=False)
 class Words:
-    """What a dialect knows: its top-level keys; names of components → ``module:attr``; and by the way to a dict (``*``
-    stands for any key or index) the keys that belong there, and the component it is when it has no ``type``."""
+    """The words that a dialect knows: its top-level keys, and its components (name → ``module:attr``).
+
+    ``keys`` and ``defaults`` map the path of a dict (``*`` stands for any key or index) to the keys that belong there,
+    and to the component that it is without a ``type``.
+    """
 
     top: Sequence[str]
     names: Mapping[str, str]
-    #: Import name → attribute → ``module:attr``, to follow base user-defined classes.
+    #: Import name → attribute → ``module:attr``, to follow the bases of user-defined classes.
     served: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     keys: Mapping[tuple[str, ...], Sequence[str]] = field(default_factory=dict)
     defaults: Mapping[tuple[str, ...], str] = field(default_factory=dict)
@@ -46,14 +49,14 @@ class Words:
     others: Collection[str] = ()
 
     def known(self, target: str) -> scan.Signature | None:
-        """Return a base class by its old import name leads to ours."""
+        """Return the signature of a base class, which may have the import name of an original."""
         module, _, attribute = target.partition(":")
         ours = self.served.get(module, {}).get(attribute, "")
         return scan.signature(ours, known=kept) if ":" in ours else kept(target)
 
 
 def report_typos(low: Lowering, words: Words) -> None:
-    """Add to the findings of ``low`` every slip that they do not name yet."""
+    """Add a finding to ``low`` for every misspelt word that it does not have yet."""
     _Slips(low, words).tell()
 
 
@@ -108,8 +111,8 @@ class _Slips:
         return f"no {kind}" if kind else "nothing"
 
     def _imports(self) -> bool:
-        """Tell of a module that cannot be found, unless the config says that this may be; whether there is one: names
-        that look misspelt may be its own."""
+        """Report modules that cannot be found, unless the config allows that. Return whether there are any, because
+        names that look misspelt may be theirs."""
         forgiven = self.low.tree.get("custom_imports", "allow_failed_imports", default=False)
         places = [self.low.place("custom_imports", "imports", index) for index in range(len(self.low.imports))]
         missing = find_imports(self.low.imports, list(self.low.tree.files), places)[1]
@@ -119,7 +122,7 @@ class _Slips:
         return bool(missing)
 
     def _error(self, path: Path, word: str, message: str, meant: str) -> None:
-        """Tell it, unless an error says the same; a warning about the word gives way."""
+        """Add an error, unless there is one about the word. It replaces a warning about the word."""
         at, hint = str(self.low.place(*path)), f"did you mean {meant!r}?"
         about = [f for f in self.low.findings if f.at == at and (repr(word) in f.message or dotted(path) in f.message)]
         if any(finding.severity == "error" for finding in about):
@@ -146,7 +149,10 @@ def _at(table: Mapping[tuple[str, ...], Any], path: Path) -> Any:
 
 
 def report_methods(low: Lowering, target: str, base: str, former: Mapping[str, str]) -> None:
-    """Read the source of the hook ``target``; ``base`` has the points, ``former`` their names in other versions."""
+    """Warn about misspelt methods of the hook ``target``.
+
+    ``base`` is the class with the points, ``former`` maps names of other versions to them.
+    """
     if target not in low.registered.values() and target.partition(":")[0] not in low.modules:
         return
     found = scan.class_of(target, folders=low.folders)
@@ -163,7 +169,7 @@ def _points(base: str) -> list[str]:
 
 
 def _misspelt(node: ast.ClassDef, points: list[str], former: Mapping[str, str]) -> list[tuple[ast.FunctionDef, str]]:
-    """Return a method that the class calls itself is a part of it, whatever its name."""
+    """Return misspelt methods and what they mean. A method that the class itself calls is none."""
     text, found = ast.unparse(node), []
     for method in [item for item in node.body if isinstance(item, ast.FunctionDef)]:
         called = re.search(rf"\.{method.name}\b", text) is not None

@@ -1,4 +1,4 @@
-"""A config file that cannot be run: reported with its own line, as a mistake of the config, not with a traceback."""
+"""Reports errors that the code of a config raises with the line of the config, instead of a traceback."""
 
 from __future__ import annotations
 

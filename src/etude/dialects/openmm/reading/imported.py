@@ -1,5 +1,7 @@
-"""What a pure-Python config imports. Its imports are stand-ins until a value is read, so a misspelt one shows late:
-here each is looked for by the sources, with nothing imported."""
+"""Checks the imports of pure-Python configs by reading sources; nothing is imported.
+
+These imports are stand-ins until a value is read, so a misspelt one would show late.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,7 @@ def broken_imports(files: Mapping[str, str]) -> list[Finding]:
 
 
 def missing_name(module: str, name: str, folders: tuple[str, ...]) -> tuple[str, str] | None:
-    """Describe what is wrong with ``name`` of ``module``, and what was probably meant; None where nothing is, as far as
-    sources tell."""
+    """Return what is wrong with ``name`` of ``module`` and a hint; None if the sources show no mistake."""
     served = imports.served_names(module)
     if served is not None:
         if not name or name in served or imports.served_names(f"{module}.{name}") is not None:

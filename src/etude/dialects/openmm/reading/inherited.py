@@ -1,4 +1,4 @@
-"""What a child config keeps of its bases without meaning to: mistakes are reported where they were made, in the child.
+"""Moves findings about inherited keys to the child config that caused them.
 
 A child that gives a dict another ``type`` inherits the arguments of the old one, unless it says ``_delete_=True``.
 Nothing is wrong with the base then, although the argument that does not fit stands there.
@@ -39,7 +39,7 @@ def _misspelt_markers(tree: Tree) -> list[tuple[Path, str]]:
 
 
 def _marker_of(key: Any) -> str:
-    """Return the marker that ``key`` is a slip of; empty when it is the marker itself, or none."""
+    """Return the marker that ``key`` misspells; empty when it is the marker itself, or none."""
     if not isinstance(key, str) or "_" not in (key[:1], key[-1:]) or key in _MARKERS:
         return ""
     return next((m for m in _MARKERS if key.strip("_") == m.strip("_") or is_slip(key, m)), "")
@@ -62,7 +62,7 @@ def _tell_marker(low: Lowering, path: Path, key: str) -> bool:
 
 
 def _tell_idle_delete(low: Lowering, path: Path, value: Mapping[Any, Any]) -> None:
-    """``_delete_`` where no base has the dict stays in it, and is an argument that nothing takes."""
+    """Explain a ``_delete_`` where no base has the dict: it stays there, as an argument that nothing takes."""
     at = str(low.place(*path, DELETE))
     for number, finding in enumerate(low.findings):
         if DELETE in value and finding.at == at and repr(DELETE) in finding.message:
@@ -107,7 +107,7 @@ def _is_older(tree: Tree, place: Place, than: Place) -> bool:
 
 
 def _age(tree: Tree, place: Place) -> float:
-    """Bases come first, then the config itself, then the command line."""
+    """Return the order of a place: bases come first, then the config itself, then the command line."""
     main, *bases = _shown(tree)
     return [*bases, main].index(place.file) if place.file in (main, *bases) else float("inf")
 
@@ -118,7 +118,7 @@ def _shown(tree: Tree) -> list[str]:
 
 
 def report_late_changes(low: Lowering, read_by_runner: tuple[str, ...]) -> None:
-    """Warn of every top-level variable that a child sets anew, and that only a base used."""
+    """Warn about top-level variables that a child sets, but that only a base, which has run before, reads."""
     texts = {os.path.abspath(file): text for file, text in low.tree.files.items()}
     used = {file: names_used([text]) for file, text in texts.items()}
     for path, notes in low.tree.history.items():

@@ -42,7 +42,7 @@ def _place(file: str, line: int, path: Path) -> Place:
 
 
 def grown_in(text: str, file: str) -> Places:
-    """Lists that ``text`` adds items to (``custom_hooks.append(…)``, ``custom_hooks += […]``), and where."""
+    """Return the lists that ``text`` adds items to (``custom_hooks.append(…)``, ``custom_hooks += […]``), and where."""
     try:
         body = tree_of(text).body
     except SyntaxError:
@@ -157,7 +157,7 @@ def _in_node(path: Path, node: Any) -> Iterator[tuple[Path, int]]:
 
 
 def over(child: Places, base: Places, values: dict[Any, Any]) -> Places:
-    """Places after ``child`` went over ``base``; what the child replaced as a whole loses its inner places."""
+    """Return the places after merging ``child`` over ``base``; a dict that it replaces loses its inner places."""
     replaced = {path for path in child if not _merges(values, path)}
     kept = {path: place for path, place in base.items() if not any(path[:n] in replaced for n in range(1, len(path)))}
     return {**kept, **child}

@@ -1,5 +1,4 @@
-"""What a run that an exception ended leaves behind: the last whole step where a resumed run can start from it in the
-same bits, else a word on how much it will have to do again."""
+"""Saves a checkpoint after an exception if a resumed run can end in the same bits; else logs what is to be repeated."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ _UPDATE = "it was raised inside an update"
 
 
 def leave(runner: BaseRunner, error: Exception) -> None:
-    """Save what was trained before ``error``, or say why not. A runner that a script has made leaves what mmcv's would:
-    nothing."""
+    """Save what was trained before ``error``, or log why not. As in mmcv, the runner of a script saves nothing."""
     engine, where = runner.engine, runner._position
     reached = max(engine.done, engine.step)
     if engine.plan is None or runner.work_dir is None or runner._rank != 0 or _is_saved(runner, error, reached):
@@ -48,8 +46,8 @@ def leave(runner: BaseRunner, error: Exception) -> None:
 
 
 def _is_saved(runner: BaseRunner, error: Exception, reached: int) -> bool:
-    """Return whether a checkpoint is of this very moment. One of an iteration whose later hooks did not act knows
-    nothing of that, as mmcv's layout would have it."""
+    """Return whether there is a checkpoint of this moment. One that a hook wrote in the middle of a stage is not: it
+    does not know which hooks are left."""
     where = runner._position
     inside = getattr(getattr(error, "etude_site", None), "point", "") == "after_step" and where.unsettled
     return reached < where.saved[1] or (reached == where.saved[1] and not inside)
@@ -152,7 +150,7 @@ def finish(runner: BaseRunner, state: dict[str, Any]) -> None:
 
 @contextmanager
 def counted_back(runner: BaseRunner, stage: str) -> Iterator[None]:
-    """Counters as hooks of that stage see them."""
+    """Set the counters to what hooks of that stage see, inside this context."""
     counter = "epoch" if stage == "after_train_epoch" else "step"
     setattr(runner.engine, counter, getattr(runner.engine, counter) - 1)
     try:
@@ -184,7 +182,7 @@ def _plain_items(items: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers, texts and tensors, however nested, as a file can hold them."""
+    """Return nested numbers, texts and tensors as a file can hold them; raise ``TypeError`` for other values."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, np.generic):

@@ -1,4 +1,4 @@
-"""What an exact resume needs beside mmcv's own layout: random numbers, the position in the data and in the workflow.
+"""Stores what an exact resume needs beyond mmcv's layout: generators, the position in the data and in the workflow.
 
 A checkpoint carries it under the top-level key ``etude``, which mmcv does not look at. What happens between the save
 and the end of its stage (an evaluation, say) is noted afterwards in a small file beside it; when that file is missing,
@@ -88,7 +88,7 @@ def remove_all(path: str) -> None:
 
 
 def _write_beside(target: str, content: bytes) -> None:
-    """Whoever may read the checkpoint may read what stands beside it."""
+    """Write a file beside a checkpoint, with the permissions of the checkpoint."""
     disk.make_folder(os.path.dirname(target), mode=0o777)
     disk.write_atomically(target, lambda file: file.write(content), mode=0o666)
 

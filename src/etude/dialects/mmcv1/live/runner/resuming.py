@@ -1,4 +1,4 @@
-"""The part of a runner that knows where the run is, puts it into checkpoints, and resumes from there."""
+"""Tracks the position of a run, saves it in checkpoints, and resumes from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from etude.errors import SaveError
 
 
 class Position:
-    """Where the loop is: the stage that is being called, the turn of the workflow, saves whose stage is not over."""
+    """The position of the loop: the current stage, the turn of the workflow, and saves whose stage is not over."""
 
     def __init__(self) -> None:
         self.stage = ""
@@ -37,7 +37,7 @@ class Position:
 
 
 class Restored:
-    """What a checkpoint of Étude's says, until it has been put to use."""
+    """The exact state of a resumed checkpoint, until it has been used."""
 
     def __init__(self, state: dict[str, Any], note: dict[str, Any] | None, averages: dict[str, Any]) -> None:
         self.state, self.note, self.averages = state, note, averages
@@ -55,7 +55,7 @@ class Restored:
 
 
 class Resuming:
-    """What a checkpoint says beyond mmcv's layout (see ``exact_resume``), saved and restored."""
+    """Saves and restores what a checkpoint has beyond mmcv's layout (see ``exact_resume``)."""
 
     engine: Run
     logger: logging.Logger
@@ -116,7 +116,7 @@ class Resuming:
         return usual | self._position.parts
 
     def _named_hooks(self) -> list[tuple[str, Any]]:
-        """Hooks with names that are unique in this run: ``EMAHook``, ``EMAHook#2``."""
+        """Return the hooks with names that are unique in this run: ``EMAHook``, ``EMAHook#2``."""
         seen: Counter[str] = Counter()
         found = []
         for hook in self._hooks:
@@ -131,7 +131,7 @@ class Resuming:
         return "after_train_epoch" if over else self._position.stage
 
     def _hook_states(self, *, later: bool = False) -> dict[str, Any]:
-        """Hooks that can tell their state; ``later``: without those whose state goes with the weights in the file."""
+        """Return the states of hooks; with ``later``, without those whose state belongs to the weights in the file."""
         return {
             name: hook.state_dict()
             for name, hook in self._named_hooks()
@@ -149,7 +149,7 @@ class Resuming:
         return []
 
     def _save_stopped(self) -> None:
-        """Asked to stop between two checkpoints: save where the run is, so that nothing is lost."""
+        """Save a checkpoint when the run is asked to stop, so that nothing is lost."""
         if self.work_dir is None or not self.engine.exit_code:
             return
         self._position.stage, self._own_part_only = "stopped", self._rank != 0
@@ -160,7 +160,7 @@ class Resuming:
             self.logger.info("%s at iteration %d, saved", self.engine.stopping, self.engine.step)
 
     def rescue(self, hook: Hook, generators: Snapshot) -> None:
-        """``hook`` failed in the middle of its stage: save what was trained, unless an earlier hook of it did.
+        """Save what was trained after ``hook`` failed in its stage, unless an earlier hook of the stage did.
 
         A resumed run calls ``hook`` and those after it again, with the generators as they were before it. A runner that
         a script has made leaves what mmcv's would: nothing.
@@ -185,7 +185,7 @@ class Resuming:
             self.logger.error("%s failed; what was trained is saved as %s", type(hook).__name__, name)
 
     def save_own_part(self, out_dir: str, **kwargs: Any) -> None:
-        """On another rank than the first, while that saves: remember what only this one knows."""
+        """Save the state of this rank, while rank 0 saves the checkpoint."""
         if str(type(self).save_checkpoint.__module__).startswith("etude."):
             self._own_part_only = True
             try:
@@ -243,8 +243,10 @@ class Resuming:
             self.meta.setdefault("hook_msgs", {}).update(note["best"])
 
     def _share_out(self, state: dict[str, Any]) -> bool:
-        """Let this number of processes share the samples that another one has left of its passes; False where nobody
-        knows which these are, or where no pass was begun. Random numbers are this process's own."""
+        """Share the samples that are left of a pass among the current number of processes, which is another one.
+
+        Return False if these samples are unknown, or if no pass was begun. Random numbers are this process's own.
+        """
         orders = [remainder.left(one) for one in state["passes"]]
         known = [order for order in orders if order is not None]
         if not orders or len(known) < len(orders):
@@ -284,7 +286,7 @@ class Resuming:
         return self._restored
 
     def _begin_exactly(self) -> None:
-        """At the start of the loop: hooks' states, the place in the workflow, and what was left undone."""
+        """Restore hooks and the place in the workflow at the start of the loop, and finish an incomplete stage."""
         restored = self._restored
         if restored is None:
             return
