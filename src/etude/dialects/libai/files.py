@@ -1,4 +1,4 @@
-"""LiBai's checkpoints: a folder per checkpoint with one entry per item, and ``last_checkpoint``, a name in a file.
+"""Reads and writes LiBai's checkpoints: one folder each with one file per item, and ``last_checkpoint`` with a name.
 
 .. code-block:: text
 
@@ -56,7 +56,7 @@ class Resuming:
         if not path:
             raise ResumeError(f"{self.save_dir}: none of the checkpoints can be used")
         if path != last:
-            self.logger.warning(f"going on from {path} instead of {last}")
+            self.logger.warning(f"resuming from {path} instead of {last}")
         return path
 
 
@@ -79,7 +79,7 @@ class Checkpointer(Resuming):
     # -- saving --------------------------------------------------------------------------------------------------
 
     def save(self, name: str, **kwargs: Any) -> None:
-        """Everything under ``save_dir/name``, whole or not at all, then the name into ``last_checkpoint``."""
+        """Save all items in ``save_dir/name``, completely or not at all, then write the name to ``last_checkpoint``."""
         self.later.settle()
         items: dict[str, Any] = {"model": self.model.state_dict()}
         items |= {key: part.state_dict() for key, part in self.checkpointables.items()}
@@ -92,7 +92,7 @@ class Checkpointer(Resuming):
                 self.later.then(partial(self.tag_last_checkpoint, name))
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
-        """Say which checkpoint a resume starts from."""
+        """Write the name of the checkpoint that a resume starts from."""
         write_text(os.path.join(self.save_dir, LAST), last_filename_basename)
 
     def forget(self, path: str) -> None:
@@ -157,7 +157,7 @@ class PeriodicCheckpointer:
         self._patience = torch_file.Patience()
 
     def step(self, iteration: int, **kwargs: Any) -> None:
-        """To be called after every iteration."""
+        """Save if a checkpoint is due. Call it after every iteration."""
         iteration = int(iteration)
         extra = {"iteration": iteration, **kwargs}
         if self.period > 0 and (iteration + 1) % self.period == 0:
@@ -181,11 +181,11 @@ class PeriodicCheckpointer:
         self._patience.forgive(error, logging.getLogger("libai.utils.checkpoint").error)
 
     def _may_defer(self) -> bool:
-        """Return whether training may go on before a save is written: nobody knows who looks at it next."""
+        """Return whether training may continue while a save is written. Not here: a script may read it next."""
         return False
 
     def step_final(self, iteration: int, **kwargs: Any) -> None:
-        """The part of :meth:`step` that only the last iteration has."""
+        """Save the final checkpoint if this is the last iteration."""
         if self.max_iter is not None and iteration >= self.max_iter - 1:
             self.checkpointer.save(f"{self.file_prefix}_final", iteration=iteration, **kwargs)
 
@@ -200,11 +200,11 @@ class PeriodicCheckpointer:
                 getattr(self.checkpointer, "forget", disk.remove_tree)(oldest)
 
     def save(self, name: str, **kwargs: Any) -> None:
-        """Save under a name of one's own, outside the period."""
+        """Save under another name, independent of the period."""
         self.checkpointer.save(name, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the checkpoints that ``max_to_keep`` counts, so that a resumed run goes on removing them."""
+        """Return the checkpoints that ``max_to_keep`` counts, so that a resumed run removes them in turn."""
         return {"recent": [os.path.basename(path) for path in self.recent_checkpoints]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -242,14 +242,14 @@ def save_folder(target: str, items: Mapping[str, Any]) -> None:
 
 
 def _sweep(parent: str, name: str) -> None:
-    """Remove what processes that were killed left of earlier saves under this name."""
+    """Remove unfinished saves of this name that killed processes left behind."""
     for left in disk.names(parent):
         if left.startswith((f".{name}.tmp-", f".{name}.old-")):
             disk.remove_tree(os.path.join(parent, left))
 
 
 def save_file(path: str, value: Any) -> None:
-    """``value`` as torch writes it, whole or not at all."""
+    """Write ``value`` with torch, completely or not at all."""
     torch_file.save_file(path, plain(value), mode=0o666)
 
 
@@ -268,7 +268,7 @@ def read_item(path: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """State with nothing in it that only code could give back: OmegaConf and numpy become what they stand for."""
+    """Return state as plain data: values of OmegaConf and numpy become those of Python."""
     if isinstance(value, torch.Tensor) or value is None or type(value) in (str, bool, int, float, bytes):
         return value
     kind = type(value).__name__
@@ -292,15 +292,15 @@ def iteration_of(path: str) -> int:
 
 
 def require_whole(path: str, need: Collection[str] = ("model",)) -> None:
-    """Refuse a checkpoint that somebody named and that is not whole."""
+    """Raise an error if the checkpoint at ``path`` is damaged."""
     if wrong := damage(path, need):
         raise ResumeError(f"{printable(path)}: {wrong}")
 
 
 def newest_whole(last: str, logger: logging.Logger, need: Collection[str] = ("model",)) -> str:
-    """``last``, or the newest whole checkpoint beside it when ``last`` is damaged, which is said.
+    """Return ``last`` or, with a warning, the newest whole checkpoint beside it if ``last`` is damaged.
 
-    Empty when there is none at all.
+    The result is empty if there is none.
     """
     for path in (last, *_earlier(last)):
         wrong = damage(path, need)
@@ -332,7 +332,7 @@ def unwrapped(model: Any) -> Any:
 
 
 class IncompatibleKeys(NamedTuple):
-    """What did not fit when a model was loaded."""
+    """The keys that did not fit when a model was loaded."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -340,7 +340,7 @@ class IncompatibleKeys(NamedTuple):
 
 
 def load_model(model: torch.nn.Module, state: Mapping[str, Any], logger: logging.Logger) -> IncompatibleKeys:
-    """Load what fits, and warn of what does not: a common ``module.`` is stripped, other shapes are skipped."""
+    """Load all weights that fit, and warn about others. A common prefix ``module.`` is removed."""
     incoming = dict(_stripped(state))
     own = model.state_dict()
     wrong_shapes = []
@@ -392,7 +392,7 @@ def get_unexpected_parameters_message(keys: Iterable[str]) -> str:
 
 
 def _by_layer(keys: Iterable[str]) -> list[str]:
-    """``fc.{bias, weight}`` for what a layer has, in the order of the names."""
+    """Return a line per layer, such as ``fc.{bias, weight}``, sorted by name."""
     layers: defaultdict[str, list[str]] = defaultdict(list)
     for key in keys:
         layer, dot, name = key.rpartition(".")

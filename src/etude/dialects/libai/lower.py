@@ -1,4 +1,4 @@
-"""LiBai and detectron2 configs → Plan. The config itself stays the source: the dialect's own builder reads it."""
+"""Converts LiBai and detectron2 configs to plans. The dialect's builder reads the config itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["is_detectron2", "lower", "read", "survey"]
 
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
-    """Read the config, with overrides. A Python config is run; that is what it is."""
+    """Read the config with overrides. A Python config is executed."""
     options = options or {}
     if path.endswith(".py") and options.get("no_python_config"):
         raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=path)
@@ -57,9 +57,11 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
 
 
 def _sketch(path: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """Read without importing what the config names, neither torch nor the project. OmegaConf is imported only for a
-    config that needs it, and for its words about one that is wrong; the rest only where the config computes with
-    something that was not imported."""
+    """Read a config without importing what it names, neither torch nor the project.
+
+    OmegaConf is imported if the config needs it or is wrong, for its error messages. The rest is imported only if the
+    config computes with it.
+    """
     try:
         with asleep(lightly=not overrides) as reading:
             values = _run(path, overrides)
@@ -79,7 +81,7 @@ def _sketch(path: str, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _run(path: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """Run a config, and return its values: dicts, lists and what stands in them."""
+    """Run a config, and return its values as dicts and lists."""
     try:
         config = LazyConfig.load(path)
         if "optim" not in config and "optimizer" in config:
@@ -92,7 +94,7 @@ def _run(path: str, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _with_members(value: Any) -> Any:
-    """Return what a run's ``plan.yaml`` holds, with members of enumerations in place of their dotted paths."""
+    """Return the values of a run's ``plan.yaml`` with enum members in place of their dotted names."""
     if isinstance(value, dict):
         lazy = "_target_" in value
         return {
@@ -115,7 +117,7 @@ def _member(text: str) -> Any:
 def lower(tree: Tree) -> Plan:
     """Return the plan. Raise one :class:`~etude.errors.ConfigError` with everything that is wrong.
 
-    Weights that are not there are refused by what would load them: a resumed run has its own.
+    Missing initial weights are no error here, because a resumed run does not need them.
     """
     plan, findings = _surveyed(tree)
     errors = [finding for finding in findings if finding.severity == "error"]
@@ -182,7 +184,7 @@ def _whole(value: Any) -> int:
 
 
 def _accumulation(train: Mapping[str, Any]) -> int:
-    """Micro-batches per update: said, or what makes the global batch of one process."""
+    """Return the micro-batches per update: as configured, or computed from the batch sizes of one process."""
     total, micro = _whole(train.get("global_batch_size")), _whole(train.get("train_micro_batch_size"))
     return _whole(train.get("num_accumulation_steps")) or (total // micro if micro and total > micro else 1)
 
@@ -282,8 +284,10 @@ def unknown(tree: Tree) -> list[Finding]:
 
 
 def _is_misspelt(key: str, near: str, known: Collection[str]) -> bool:
-    """Return whether ``key`` is a misspelling of ``near``, or a word of another system for it. Projects put keys of
-    their own into ``train`` (``lr_scheduler_type`` beside ``scheduler``), which only they read."""
+    """Return whether ``key`` is a misspelling of ``near``, or another system's word for it.
+
+    Projects put their own keys into ``train`` (``lr_scheduler_type`` beside ``scheduler``), which only they read.
+    """
     from difflib import get_close_matches
 
     if is_slip(key, near) or meaning(key, list(known)) == near:
@@ -293,7 +297,7 @@ def _is_misspelt(key: str, near: str, known: Collection[str]) -> bool:
 
 
 def _sizes(tree: Tree) -> list[Finding]:
-    """Parallel sizes that Étude has no use for."""
+    """Return a finding for every parallel size that Étude does not support."""
     return [
         Finding(
             str(tree.place("train", "dist", key)),

@@ -1,4 +1,4 @@
-"""A run's folder in McQuic's layout: ``saveDir/latest`` with config, log, events, checkpoints; older runs by time."""
+"""Manages a run folder in McQuic's layout: ``saveDir/latest``, and older runs in folders named by time."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ _FORMAT = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"
 
 
 class Saver:
-    """Where a run is kept, and how it speaks: logging methods, ``add_*`` of TensorBoard, ``save``.
+    """Logs, writes TensorBoard events and saves checkpoints in the folder of a run.
 
-    A ``latest`` that exists is renamed to a time first, unless ``reserve``; then the oldest go until ``maxItems`` are
-    left, ``latest`` among them (0 and less: all stay). A folder whose name ends in ``latest`` is used as it is.
+    An existing ``latest`` is first renamed to the time, unless ``reserve`` is set. Then the oldest folders are removed
+    until ``maxItems`` are left, including ``latest``; 0 or less keeps all. A ``saveDir`` that ends in ``latest`` is
+    used as it is.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Saver:
         return str(self.folder / self.saveName)
 
     def save(self, path: str | Path | None = None, **objects: Any) -> None:
-        """Write the states of these objects into one file, whole or not at all."""
+        """Write the states of these objects into one file, completely or not at all."""
         self.later.settle()
         content = {
             name: value.state_dict() if hasattr(value, "state_dict") else value for name, value in objects.items()
@@ -86,7 +87,7 @@ class Saver:
 
     @cached_property
     def later(self) -> Later:
-        """What is written while training goes on."""
+        """Return the writer of saves in the background."""
         return Later()
 
     @staticmethod
@@ -95,7 +96,7 @@ class Saver:
         return foreign.read(str(path), trust=trust)
 
     def speak(self, level: int) -> None:
-        """Messages on the screen too, unless the user's program listens already."""
+        """Log to the screen, too, unless the user's program has a handler for that."""
         if not any(type(handler) is logging.StreamHandler for handler in self.logger.handlers):
             self._hear(logging.StreamHandler(sys.stderr), "%(message)s")
         self.logger.propagate = False
@@ -119,7 +120,7 @@ class Saver:
             self._outbox.close(self._files.finish)
 
     def undo(self) -> None:
-        """Leave the folder as it was found: for a run that could not be started."""
+        """Restore the folder, for a run that could not be started."""
         self.close()
         if self._before is None:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -157,7 +158,7 @@ class Saver:
 
 
 class SilentSaver(Saver):
-    """The saver of the ranks beside the first: it has the same folder, writes nothing there and says nothing."""
+    """The saver of all ranks except 0: it has the same folder, but writes and logs nothing."""
 
     def __init__(self, saveDir: str | Path, saveName: str = "saved.ckpt") -> None:
         self.folder = latest_of(saveDir)
@@ -166,17 +167,17 @@ class SilentSaver(Saver):
         self.logger.disabled = True
 
     def save(self, path: str | Path | None = None, **objects: Any) -> None:
-        """Leave it to rank 0."""
+        """Do nothing: rank 0 does it."""
 
     def speak(self, level: int) -> None:
-        """Say nothing."""
+        """Do nothing: rank 0 logs."""
 
     def undo(self) -> None:
-        """Leave it to rank 0."""
+        """Do nothing: rank 0 does it."""
 
 
 class Restorable:
-    """Everything set under a name with an underscore is state: saved and loaded together, all or nothing."""
+    """Saves and loads all attributes whose names start with an underscore."""
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -210,14 +211,14 @@ def latest_of(saveDir: str | Path) -> Path:
 
 
 def _small_files(folder: Path) -> dict[str, bytes | None] | None:
-    """Return the names in a folder, with the content of its config; None where there is no folder."""
+    """Return the names in a folder, with the content of its config; None if there is no folder."""
     if not folder.is_dir():
         return None
     return {path.name: path.read_bytes() if path.name == "config.yaml" else None for path in folder.iterdir()}
 
 
 def _rotate(root: Path, *, maxItems: int, reserve: bool) -> tuple[Path, Path | None]:
-    """Return the folder to use, and where the one before it went."""
+    """Return the folder to use, and the new path of the former ``latest``."""
     latest, moved = root / "latest", None
     if latest.exists() and not reserve:
         moved = _free(root, time.strftime(_STAMP))
@@ -230,7 +231,7 @@ def _rotate(root: Path, *, maxItems: int, reserve: bool) -> tuple[Path, Path | N
 
 
 def _free(folder: Path, name: str) -> Path:
-    """``name`` in ``folder``, or the next second's while that is taken."""
+    """Return the path of ``name`` in ``folder``, with the next free second as its time."""
     stem, dot, ending = name.partition(".")
     moment = time.mktime(time.strptime(stem, _STAMP))
     while (folder / f"{stem}{dot}{ending}").exists():

@@ -1,4 +1,4 @@
-"""A McQuic config → Plan. The table of :mod:`.config` says what may stand where; mistakes have a place."""
+"""Converts a McQuic config to a plan, and reports mistakes with file and line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
 
 
 def lower(tree: Tree) -> Plan:
-    """Return the plan; raise one error with everything that is wrong."""
+    """Return the plan. Raises one error with all mistakes."""
     low = _Lowering(tree)
     low.section((), "Config")
     low.section(("model",), "General")
@@ -86,7 +86,7 @@ def lower(tree: Tree) -> Plan:
 
 
 def survey(tree: Tree) -> tuple[Plan | None, list[Finding]]:
-    """Return the plan, and everything that is wrong, the files that it needs included."""
+    """Return the plan and all mistakes, including missing files."""
     missing = [*_missing_files(tree), *_stand_in(tree)]
     try:
         return lower(tree), missing
@@ -95,7 +95,7 @@ def survey(tree: Tree) -> tuple[Plan | None, list[Finding]]:
 
 
 def _stand_in(tree: Tree) -> Iterator[Finding]:
-    """Say that Étude's small compressor is trained, and not McQuic's."""
+    """Yield a warning that Étude's small compressor is trained in place of McQuic's."""
     if tree.get("model", "key") == "Compressor" and ownership.original("mcquic") is None:
         at = str(tree.place("model", "key"))
         yield Finding(at, STAND_IN, "install McQuic, or run in a checkout of it", severity="warning")
@@ -113,14 +113,14 @@ def _missing_files(tree: Tree) -> Iterator[Finding]:
 
 
 def near_path(path: str | FilePath) -> str:
-    """Return a hint at what lies beside a path that does not exist."""
+    """Return a hint with a similar name beside a path that does not exist."""
     beside = FilePath(path).absolute().parent
     near = nearest(FilePath(path).name, [entry.name for entry in beside.iterdir()] if beside.is_dir() else [])
     return f"did you mean {near!r}?" if near else f"looked for {FilePath(path).absolute()}"
 
 
 def registered(tree: Tree) -> dict[str, dict[str, str]]:
-    """Return what each registry has with the config's external libraries: registry → key → ``module:attr``."""
+    """Return the entries of each registry, including the external libraries: registry → key → ``module:attr``."""
     return _Lowering(tree).registered
 
 
@@ -129,7 +129,7 @@ class _Lowering:
         self.tree = tree
         self.findings: list[Finding] = []
         self.folders = tuple(dict.fromkeys([*(str(FilePath(f).absolute().parent) for f in tree.files), os.getcwd()]))
-        #: Whether a library registers under names that its source alone does not tell.
+        #: Whether a library registers names that its source does not show.
         self.unreadable = False
         self.registered = {table: dict(entries) for table, entries in REGISTERED.items()}
         if ownership.original("mcquic") is not None:
@@ -152,7 +152,7 @@ class _Lowering:
         return mapping and isinstance(value.get("key"), str) and isinstance(value.get("params", {}), Mapping)
 
     def section(self, path: Path, name: str) -> None:
-        """Keys that are missing or unknown, and values that the published schema would refuse."""
+        """Check a section: missing and unknown keys, and values that the schema does not allow."""
         value = self.tree.get(*path) if path else self.tree.values
         if value is None:
             return
@@ -190,7 +190,7 @@ class _Lowering:
         return [("train", "hooks", index) for index in range(len(hooks if isinstance(hooks, list) else []))]
 
     def spec(self, path: Path, table: str, kind: str) -> Spec:
-        """Return the component at ``path``, compared with the signature of what its key names."""
+        """Return the component at ``path``, after comparing its params with the signature of its class."""
         key, params = str(self.tree.get(*path, "key")), self.tree.get(*path, "params", default={})
         places = {name: self.tree.place(*path, "params", name) for name in params}
         at = self.tree.place(*path, "key")
@@ -209,7 +209,7 @@ class _Lowering:
                 **self.registered.get("ModuleRegistry", {}), **self.registered["model"]}  # fmt: skip
 
     def _target(self, path: Path, key: str, known: Mapping[str, str], table: str) -> str:
-        """``module:attr`` of what a key names; empty, and mostly a finding, where that cannot be reported."""
+        """Return ``module:attr`` of a key; empty, with a finding, if it is unknown."""
         if key in known:
             return known[key]
         module, _, attribute = key.rpartition(".")
@@ -247,7 +247,7 @@ class _Lowering:
             self.error(path, f"{owner}: {path[-1]} must be {misfit}", misfit.hint)
 
     def check_values(self, optim: Spec) -> None:
-        """A learning rate is scaled before the optimizer sees it, so it is looked at here."""
+        """Check the learning rate. It is scaled before the optimizer gets it, so the optimizer cannot check it."""
         lr, path = optim.args.get("lr"), ("train", "optim", "params", "lr")
         if lr is None or any(finding.at == str(self.tree.place(*path)) for finding in self.findings):
             return
@@ -257,7 +257,7 @@ class _Lowering:
             self.error(path, f"lr must not be less than zero, as {lr!r} is")
 
     def _read_library(self, index: int, entry: Any) -> None:
-        """Return what a file registers, read off its source; nothing of it runs here."""
+        """Add the names that a file registers, from its source. The file is not executed."""
         path: Path = ("train", "externalLib", index)
         if not isinstance(entry, str):
             self.error(path, f"train.externalLib: {entry!r} is not a path")

@@ -1,4 +1,4 @@
-"""Values that the target of a lazy call cannot take: of another kind than it declares, or out of range. No torch."""
+"""Finds arguments of lazy calls with a wrong type or out of range. Imports no torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOADER = {
     "num_workers": {"type": "integer", "minimum": 0},
     **dict.fromkeys(("train_batch_size", "test_batch_size", "total_batch_size", "prefetch_factor"), _COUNT),
 }
-#: What numbers mean something, by the section that they stand in; of a list, each of its items.
+#: Section → argument → the schema of its numbers, or of each number of a list.
 _RANGES: dict[Path, Mapping[str, Mapping[str, Any]]] = {
     ("optim",): _OPTIMIZER,
     ("optimizer",): _OPTIMIZER,
@@ -47,12 +47,12 @@ _RANGES: dict[Path, Mapping[str, Mapping[str, Any]]] = {
     ("dataloader", "test"): _LOADER,
 }
 
-#: Shares of a length that is known later; their target takes the numbers that are made of them.
+#: Shares of the run's length, which is known later. The target gets iterations in their place.
 _SCALED: tuple[Path, ...] = (("train", "scheduler", "milestones"),)
 
 
 def arguments(tree: Tree) -> list[Finding]:
-    """Return every value of a lazy call that its target cannot take; in a user-defined class only a warning."""
+    """Return a finding for every argument that a target cannot take; for user-defined classes, only a warning."""
     found: list[Finding] = []
     for way, node, target in lazy_calls(tree):
         signature = signature_of(target)
@@ -92,7 +92,7 @@ def _in_range(tree: Tree, way: Path, value: Any, wanted: Mapping[str, Any]) -> l
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value is what the target is called with: no lazy call, and nothing that is filled in later."""
+    """Return whether the target gets this value itself: it is no lazy call, and nothing is filled in later."""
     if isinstance(value, str):
         return "${" not in value and value != "???"
     if isinstance(value, Mapping):
@@ -101,7 +101,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _of_configs(annotation: str) -> str:
-    """Return what a config can say of what is declared: numbers, where a tensor would do as well."""
+    """Return an annotation without tensors, because a config holds numbers in their place."""
     # detectron2 writes ``Tuple[float]`` for tuples of any length (``GeneralizedRCNN.pixel_mean``).
     annotation = re.sub(r"\b([Tt]uple)\[([\w.]+)\]", r"\1[\2, ...]", annotation)
     return re.sub(r"\s*\|\s*(torch\.)?Tensor\b", "", annotation)

@@ -1,4 +1,4 @@
-"""What a callable takes, by itself: for targets that a config holds as objects. No torch."""
+"""Reads the signature of a callable, for targets that a config holds as objects. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from etude.inspection.signatures import Parameter, Signature
 
 
 def signature_of_callable(target: Any) -> Signature | None:
-    """Return the signature; None for one that Python cannot tell."""
+    """Return the signature; None if Python does not know it."""
     try:
         given = inspect.signature(target).parameters.values()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Finds the lazy calls of a config, what their targets take, and arguments that these do not take. No torch."""
+"""Finds the lazy calls of a config, the signatures of their targets, and unknown arguments. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from etude.inspection.signatures import Signature
 #: Keys of a lazy call that are no arguments.
 MARKS = ("_target_", "_recursive_")
 _BUILDERS = ("etude.dialects.libai.live.data.loaders", "etude.dialects.libai.live.detectron.data")
-#: What our loader builders pass on to torch's ``DataLoader``.
+#: Arguments that Étude's loader builders pass on to torch's ``DataLoader``.
 _OF_TORCH = (
     "pin_memory", "timeout", "multiprocessing_context", "prefetch_factor", "pin_memory_device", "in_order", "drop_last",
 )  # fmt: skip
-#: What OneFlow's optimizers take and torch's do not.
+#: Arguments of OneFlow's optimizers that torch's do not have.
 _ONEFLOW = ("do_bias_correction", "contiguous_params", "fused")
 
 
@@ -37,7 +37,7 @@ def named_targets(tree: Tree) -> Iterator[tuple[Path, str]]:
 
 
 def signature_of(target: Any) -> Signature | None:
-    """Return what a target takes: by the source of one that is given by its name, else by the callable itself."""
+    """Return the signature of a target: from the source if it is a name, else from the callable."""
     if isinstance(target, str):
         module, _, attribute = target.rpartition(".")
         module = "torch.optim" if module == "oneflow.optim" else module
@@ -51,7 +51,7 @@ def signature_of(target: Any) -> Signature | None:
 
 
 def closed(target: Any) -> tuple[str, ...] | None:
-    """Return all that a target takes; None where its signature alone does not say."""
+    """Return the names of all arguments of a target; None if it takes any."""
     signature, module, home = signature_of(target), "", getattr(target, "__module__", "")
     if isinstance(target, str):
         module, _, name = target.rpartition(".")
@@ -64,7 +64,7 @@ def closed(target: Any) -> tuple[str, ...] | None:
 
 
 def unknown_arguments(tree: Tree) -> Iterator[Finding]:
-    """Yield arguments that a target, as far as it is at hand, does not take."""
+    """Yield a finding for every argument that its target does not take."""
     for way, node, target in lazy_calls(tree):
         known = closed(target) if callable(target) or isinstance(target, str) else None
         for key in node if known is not None else ():

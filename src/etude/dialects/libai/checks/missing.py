@@ -1,4 +1,4 @@
-"""Targets by name and packages that are not there. Nothing is imported to find out. No torch."""
+"""Finds targets and packages that do not exist, without importing anything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from etude.inspection import signatures
 
 
 def missing_targets(tree: Tree) -> list[Finding]:
-    """Targets by name in modules that are at hand and have nothing of that name."""
+    """Return a finding for every target whose module has no such name, or is misspelt."""
     found = []
     for way, target in named_targets(tree):
         module, _, attribute = target.rpartition(".")
@@ -37,7 +37,7 @@ def missing_targets(tree: Tree) -> list[Finding]:
 
 
 def missing_packages(tree: Tree) -> list[Finding]:
-    """Warn of packages that are not installed and that the sources of the config's parts import."""
+    """Warn about packages that the user's modules import and that are not installed."""
     found: dict[str, Finding] = {}
     for module in sorted({name.rpartition(".")[0] for _, name in named_targets(tree)}):
         source = signatures.find_source(module, tuple(sys.path)) if module.partition(".")[0] not in FAMILY else None
@@ -52,7 +52,7 @@ def missing_packages(tree: Tree) -> list[Finding]:
 
 
 def _no_module(name: str) -> str:
-    """Suggest what a missing module was probably meant to be; empty for one that may exist, or that nothing is near."""
+    """Return the name that a misspelt module was meant to have; empty if it may exist, or if nothing is similar."""
     if name in sys.modules or name in names.MODULES or signatures.has_module(name, tuple(sys.path)):
         return ""
     parts = name.split(".")
@@ -68,7 +68,7 @@ def _no_module(name: str) -> str:
 
 
 def _modules_in(package: str) -> list[str]:
-    """Modules on the disk, of a package or (without one) of the path, and those that we serve."""
+    """Return the modules of a package, or all top-level modules: those on disk and those that Étude provides."""
     served = [name.rpartition(".")[2] for name in names.MODULES if name.rpartition(".")[0] == package]
     if not package:
         return [*served, *(module.name for module in pkgutil.iter_modules()), *sys.stdlib_module_names]
@@ -86,7 +86,7 @@ def _folders(package: str) -> list[str]:
 
 
 def _has(package: str, word: str) -> bool:
-    """Return whether a package speaks of something by itself."""
+    """Return whether the ``__init__.py`` of a package mentions a word."""
     for folder in _folders(package) if package else ():
         try:
             with open(os.path.join(folder, "__init__.py"), encoding="utf-8") as file:

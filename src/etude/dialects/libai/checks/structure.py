@@ -1,4 +1,4 @@
-"""Checks the shape of a config before its values: required keys, and keys that hold a lazy call. No torch."""
+"""Checks required keys, and keys that must hold a lazy call. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from etude.dialects.libai.places import way_of
 from etude.errors import Finding, nearest, suggest
 from etude.inspection.signatures import class_of
 
-#: What the parts of a config are called, in LiBai's and in detectron2's.
+#: The required sections of LiBai's and of detectron2's configs.
 _LIBAI = ("model", "optim", "train", "dataloader", "graph")
 _DETECTRON2 = ("model", "optimizer", "lr_multiplier", "train", "dataloader")
 #: Keys of ``train`` that LiBai's trainer reads without asking whether they are there.
@@ -32,12 +32,12 @@ _NOT_THERE = re.compile(r"'([^']+)' not found")
 
 
 def structure(tree: Tree) -> list[Finding]:
-    """Everything that is missing, or is not of the shape that its place asks for."""
+    """Return a finding for every missing key, and for every value that is no lazy call where one is needed."""
     return [*_missing(tree), *not_calls(tree), *not_loaders(tree), *_interpolations(tree)]
 
 
 def is_detectron2(values: Mapping[str, Any]) -> bool:
-    """detectron2's lazy configs say ``optimizer`` where LiBai's say ``optim``."""
+    """Return whether a lazy config is detectron2's, which has ``optimizer`` in place of LiBai's ``optim``."""
     return "optimizer" in values and "optim" not in values
 
 
@@ -81,7 +81,7 @@ def _lacking(tree: Tree, name: str) -> Finding:
 
 
 def not_calls(tree: Tree) -> Iterator[Finding]:
-    """Places of lazy calls where something else stands."""
+    """Yield a finding for every key that must hold a lazy call and holds something else."""
     for way in _CALLS:
         value = tree.get(*way)
         name = value.__name__ if isinstance(value, type) else _class_named(value)
@@ -100,7 +100,7 @@ def _class_named(value: Any) -> str:
 
 
 def not_loaders(tree: Tree) -> Iterator[Finding]:
-    """Test data that is no list of lazy calls."""
+    """Yield a finding if the test data is no list of lazy calls."""
     test, libai = tree.get("dataloader", "test"), not is_detectron2(tree.values)
     if libai and isinstance(test, Mapping):
         yield Finding(
@@ -116,7 +116,7 @@ def not_loaders(tree: Tree) -> Iterator[Finding]:
 
 
 def _interpolations(tree: Tree) -> Iterator[Finding]:
-    """``${…}`` that lead nowhere; those to keys that are filled in later are left alone."""
+    """Yield a finding for every ``${…}`` that refers to nothing, except to keys that are filled in later."""
     held = [
         (way, value)
         for way, value in tree.walk()

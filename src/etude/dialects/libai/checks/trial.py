@@ -1,4 +1,4 @@
-"""Schedules are made before anything else is: they need no torch, and refuse what cannot be in their own words."""
+"""Builds the schedules of a config, which needs no torch, and reports what they refuse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WAY: Path = ("lr_multiplier",)
 
 
 def unmakeable(tree: Tree) -> list[Finding]:
-    """Return what the schedules of a config refuse. Only for one in which nothing else is wrong."""
+    """Return what the schedules of a config refuse. Call it only if nothing else is wrong."""
     return [*_multiplier(tree), *_milestones(tree), *_warmup(tree)]
 
 

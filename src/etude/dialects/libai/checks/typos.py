@@ -1,7 +1,7 @@
-"""Arguments of lazy calls that are one letter away from what the target takes, where its signature alone does not say.
+"""Finds arguments of lazy calls that are misspelt, if the target takes any argument.
 
-A target may be text (nothing is imported for it then), or take ``**kwargs``: an unknown argument alone is no mistake
-there, one that is a single slip away from a missing one surely is.
+For a target with ``**kwargs`` an unknown argument is no mistake, but one that is a single slip away from a missing
+argument is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def slips(tree: Tree) -> list[Finding]:
 
 
 def _takes(target: Any) -> tuple[str, ...]:
-    """Return what a target takes; nothing for one whose signature is closed, which is compared elsewhere."""
+    """Return the arguments of a target with ``**kwargs``; nothing for others, which :mod:`.calls` checks."""
     signature = signature_of(target)
     return tuple(each.name for each in signature.parameters) if signature is not None and signature.open else ()
 
@@ -55,9 +55,9 @@ def _in(tree: Tree, way: Path, node: Mapping[Any, Any], words: Sequence[str]) ->
 
 
 def new_keys(given: Mapping[str, Path]) -> list[Finding]:
-    """Overrides that set a key which was not there: a mistake where it is nearly one that is read, else worth a word.
+    """Return a finding for every override that adds a key: an error if it is nearly a known key, else a warning.
 
-    ``given``: override → the way to the part of its key that was not there.
+    ``given`` maps an override to the path of the first new part of its key.
     """
     found = []
     for text, way in given.items():
@@ -74,7 +74,7 @@ def new_keys(given: Mapping[str, Path]) -> list[Finding]:
 
 
 def beside(tree: Tree) -> list[Finding]:
-    """Overrides that add to a user-defined mapping (``model.cfg``) what is nearly a key that stands there."""
+    """Return a finding for every override that adds a misspelt key to a user-defined mapping (``model.cfg``)."""
     found = []
     for text, way in ORIGINS.new.items():
         if str(tree.place(*way)) != f"override '{text}'" or way[:-1] in (*KEYS, *_SECTIONS):
@@ -89,7 +89,7 @@ def beside(tree: Tree) -> list[Finding]:
 
 
 def _is_typo(key: str, other: str) -> bool:
-    """Return whether one was meant by the other; ``dim1`` and ``dim2``, ``size_h`` and ``size_w`` are two things."""
+    """Return whether ``key`` is a misspelt ``other``; ``dim1`` and ``dim2``, ``size_h`` and ``size_w`` are not."""
     if not is_slip(key, other) or min(len(key), len(other)) < 4:
         return False
     differ = [n for n, (a, b) in enumerate(zip(key, other, strict=False)) if a != b] if len(key) == len(other) else []

@@ -1,4 +1,4 @@
-"""Values that a known key cannot hold. No torch."""
+"""Checks the values of known keys. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PYTHON = {"integer": int, "number": (int, float), "string": str, "boolean": boo
 
 
 def wrong_values(tree: Tree) -> list[Finding]:
-    """Numbers that are words, words that are none of those there are, sections that are single values."""
+    """Return a finding for every known key with a value that its schema does not allow."""
     found = []
     for section, keys in known_keys.KEYS.items():
         node = tree.get(*section)
@@ -28,7 +28,7 @@ def wrong_values(tree: Tree) -> list[Finding]:
 
 
 def _together(tree: Tree) -> list[Finding]:
-    """Find values that only another value, another file or the schedulers' own rule makes wrong."""
+    """Return a finding for values that contradict each other or have no effect."""
     found = []
     micro, total = (tree.get("train", key) for key in ("train_micro_batch_size", "global_batch_size"))
     if isinstance(micro, int) and isinstance(total, int) and micro > 0 and total % micro:
@@ -46,7 +46,7 @@ def _together(tree: Tree) -> list[Finding]:
 
 
 def missing_weights(tree: Tree) -> list[Finding]:
-    """Weights to begin with that are not there; a run that is resumed does without them."""
+    """Return a finding for initial weights that do not exist. A resumed run does not need them."""
     found = []
     for key, kind, is_there in (("load_weight", "folder", os.path.isdir), ("init_checkpoint", "file", os.path.isfile)):
         weights = tree.get("train", key)
@@ -57,7 +57,7 @@ def missing_weights(tree: Tree) -> list[Finding]:
 
 
 def misfit(value: Any, wanted: Mapping[str, Any]) -> str:
-    """Describe what is wrong with a value that a schema describes; empty where nothing is."""
+    """Return what is wrong with a value by its schema; empty if nothing is."""
     if value is None or (isinstance(value, str) and "${" in value):
         return ""
     if "enum" in wanted:

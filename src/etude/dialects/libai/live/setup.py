@@ -64,7 +64,7 @@ def report_earlier_run(folder: str, args: Any, logger: logging.Logger) -> None:
         newest = printable(file.read().strip())
     logger.warning(
         f"{folder} holds an earlier run, up to {newest}: this one begins anew, replaces its checkpoints and writes "
-        "behind its lines in metrics.json; --resume would go on with it"
+        "behind its lines in metrics.json; --resume would continue it"
     )
 
 

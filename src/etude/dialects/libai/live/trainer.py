@@ -134,12 +134,12 @@ class TrainerBase:
             keep_state(self)
 
     def _saving(self) -> AbstractContextManager[Any]:
-        """The time in which the checkpointer may write while training goes on."""
+        """Return a context in which the checkpointer may write while training continues."""
         later = getattr(checkpointer_of(self), "later", None)
         return nullcontext() if later is None else later.running(logging.getLogger(self.logger_name).error)
 
     def all_is_ours(self) -> bool:
-        """Return whether nothing of the user's acts between two steps: no hook, no trainer."""
+        """Return whether trainer and hooks are all Étude's, so that no user code acts between two steps."""
         return all_ours([self, *self._hooks])
 
     def stop(self, reason: str = "stopped by a hook") -> None:

@@ -1,4 +1,4 @@
-"""Finds what a McQuic run resumes from, and what may have changed in its config since."""
+"""Finds the checkpoint that a McQuic run resumes from, and compares its config with the current one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from etude.dialects.mcquic.files import Saver, latest_of
 from etude.dialects.mcquic.live.trainer import Trainer
 from etude.errors import ConfigError, Finding, ResumeError
 
-#: What a run can be taken up from.
+#: The files that a run can resume from.
 CHECKPOINTS = ("last.ckpt", "saved.ckpt", "best.ckpt")
-#: Keys that change no weight, or are changed for the sake of going on.
+#: Keys that may change: they affect no weight, or a resume is about them.
 HARMLESS = ("train.epoch", "train.valFreq", "train.valSet", "train.saveDir", "train.gpu.vRam", "train.gpu.wantsMore",
             "train.externalLib")  # fmt: skip
 #: Keys whose numbers the optimizer and the scheduler hold; a change that is allowed replaces them.
@@ -37,7 +37,7 @@ def checkpoints(resume: str | None, root: Path) -> list[Path]:
 
 
 def take_up(trainer: Trainer, paths: list[Path], *, allow: Iterable[str] = (), trust: bool = False) -> None:
-    """From the first file that is whole; a damaged one is named, and refused when it is the only one."""
+    """Resume from the first whole file. A damaged one is reported; the last one raises an error."""
     for position, path in enumerate(paths):
         try:
             content = Saver.load(path, trust=trust)
@@ -52,7 +52,7 @@ def take_up(trainer: Trainer, paths: list[Path], *, allow: Iterable[str] = (), t
 
 
 def _tell_changes(before: Mapping[str, Any], after: Mapping[str, Any], allow: tuple[str, ...]) -> list[str]:
-    """Print what differs; raise for what would lead elsewhere and nobody allowed."""
+    """Print the changed keys and return them. Raises an error for changes of the result that are not allowed."""
     old, new = _flat(before), _flat(after)
     require_known(allow, [*old, *new])
     keys = [key for key in dict.fromkeys([*new, *old]) if old.get(key) != new.get(key)] if old else []

@@ -163,7 +163,7 @@ class Trainer(Restorable):
         self._patience.forgive(error, self.saver.logger.error)
 
     def _all_is_ours(self) -> bool:
-        """Return whether nothing of the user's acts between two steps: no hook, no trainer."""
+        """Return whether trainer and hooks are all Étude's, so that no user code acts between two steps."""
         return all(map(is_ours, [self, *(getattr(call, "__self__", call) for call in self._calls())]))
 
     def restoreStates(self, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""fvcore's checkpoints: one ``.pth`` file each, and ``last_checkpoint`` with the name of the newest."""
+"""Reads and writes fvcore's checkpoints: a ``.pth`` file each, and ``last_checkpoint`` with the name of the newest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Checkpointer", "DetectionCheckpointer", "PeriodicCheckpointer"]
 
 
 class Checkpointer(files.Resuming, fvcore.Checkpointer):  # type: ignore[misc]
-    """fvcore's, which writes a file whole or not at all, reads it as data and resumes from the newest whole one."""
+    """Writes files completely or not at all, reads them as data only, and resumes from the newest whole one."""
 
     suffix = ".pth"
 
@@ -77,7 +77,7 @@ class Checkpointer(files.Resuming, fvcore.Checkpointer):  # type: ignore[misc]
         return loaded
 
     def _load_file(self, path: str) -> dict[str, Any]:
-        """Return the file as data; one that holds bare weights counts as a checkpoint of a model."""
+        """Return the file as data. A file of bare weights is treated as a checkpoint of a model."""
         content = foreign.read(path)
         return content if "model" in content else {"model": content}
 
@@ -89,7 +89,7 @@ def _write(path: str, data: Any) -> None:
 
 @cache
 def path_manager() -> Any:
-    """Return detectron2's own manager where detectron2 is there, else one of iopath's that fetches addresses."""
+    """Return detectron2's manager if detectron2 is installed, else one of iopath's that downloads URLs."""
     try:
         from detectron2.utils.file_io import PathManager  # the original's, which knows detectron2://
     except ImportError:
@@ -101,7 +101,7 @@ def path_manager() -> Any:
 
 
 def _is_local(path: str) -> bool:
-    """Return whether a path is one of this machine; others are for the path manager to know."""
+    """Return whether a path is local. The path manager handles others."""
     return "://" not in path
 
 
@@ -143,7 +143,7 @@ class DetectionCheckpointer(Checkpointer):
 
 
 def _matched(model_state: dict[str, Any], loaded: dict[str, Any]) -> dict[str, Any]:
-    """Return loaded weights under the names that the model has for them; detectron2's own rules say which."""
+    """Return loaded weights under the names of the model, matched by detectron2's rules."""
     try:
         from detectron2.checkpoint.c2_model_loading import align_and_update_state_dicts
     except ImportError as error:

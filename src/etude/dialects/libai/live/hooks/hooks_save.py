@@ -1,4 +1,4 @@
-"""LiBai's hooks that save: every so many iterations, and whenever an evaluation was the best so far."""
+"""LiBai's hooks that save checkpoints: periodically, and whenever an evaluation is the best so far."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BestCheckpointer(HookBase):
     """Saves the model whenever ``val_metric`` is strictly better than before. Register it after the ``EvalHook``."""
 
     remembers = True
-    #: Whether it was said that there is no such metric.
+    #: Whether a warning about a missing metric was logged.
     reported = False
     logger_name = "libai.engine.hooks"
     missing_message = (
@@ -81,14 +81,14 @@ class BestCheckpointer(HookBase):
         self._update_best(value, iteration)
 
     def _update_best(self, val: float, iteration: int) -> bool:
-        """Remember the best value, unless it is none to compare with."""
+        """Remember a new best value, unless it is NaN or infinite. Return whether it was remembered."""
         if math.isnan(val) or math.isinf(val):
             return False
         self.best_metric, self.best_iter = val, iteration
         return True
 
     def _decide(self) -> tuple[str, float, int] | None:
-        """Return what to say, the value and its iteration, when the latest value is the best; else log the reason."""
+        """Return a message, the value and its iteration if the latest value is the best; else log the reason."""
         latest = self.trainer.storage.latest().get(self._val_metric)
         if latest is None:
             self._logger.warning(self.missing_message.format(metric=self._val_metric))
@@ -134,7 +134,7 @@ class BestCheckpointer(HookBase):
 
 
 def report_missing(trainer: Any, names: Sequence[str]) -> None:
-    """Say once that no model will be the best, where an evaluation gives other ``names`` than the metric's."""
+    """Warn once that no best model will be saved, if an evaluation has no result of the metric's name."""
     storage = getattr(trainer, "storage", None)
     best = next((hook for hook in trainer._hooks if isinstance(hook, BestCheckpointer)), None)
     if storage is None or best is None or best.reported or not names or not dist.is_main_process():

@@ -31,7 +31,7 @@ logger = logging.getLogger("libai.engine.default")
 
 FINAL = "model_final"
 RECORDS = "metrics.json"
-#: A word in Étude's entry of the last checkpoint: the run has ended in good order.
+#: A key in Étude's entry of the last checkpoint: the run is finished.
 ENDED = "ended"
 #: In graph mode the optimizer's state belongs to the graph.
 NEED = ("model", "lr_scheduler", "optimizer|graph")
@@ -39,20 +39,23 @@ NEED = ("model", "lr_scheduler", "optimizer|graph")
 
 @dataclass(frozen=True)
 class Resume:
-    """A checkpoint that is whole, the iteration after it, and Étude's own entry in it (empty in LiBai's own files)."""
+    """A checkpoint to resume from: its path, the next iteration, and Étude's entry in it (empty in LiBai's files)."""
 
     path: str
     start: int
     state: Mapping[str, Any] = field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
-        """Return how far this process was in its data; by the iterations where the checkpoint does not say."""
+        """Return the position of this process in its data; empty if the checkpoint does not have it."""
         own = own_part(self.state) or {}
         return dict(own.get("data") or {})
 
 
 def find(cfg: Any, named: str = "", *, longer: bool = False) -> Resume | None:
-    """None when the run starts at iteration 0. ``longer``: a run that has ended may be resumed, too, and go on."""
+    """Return the checkpoint to resume from; None if the run starts at iteration 0.
+
+    With ``longer`` a finished run can be resumed, too.
+    """
     if named:
         require_whole(named, NEED)
         return _at(named)
@@ -68,12 +71,12 @@ def find(cfg: Any, named: str = "", *, longer: bool = False) -> Resume | None:
     if not path:
         raise ResumeError(f"{folder}: none of the checkpoints can be used; without --resume the run starts anew")
     if path != last:
-        logger.warning(f"going on from {path} instead of {last}")
+        logger.warning(f"resuming from {path} instead of {last}")
     return _at(path)
 
 
 def _last(folder: str, *, longer: bool) -> str:
-    """Return the path that ``last_checkpoint`` names; a run that has ended in good order is not resumed."""
+    """Return the path that ``last_checkpoint`` names. Raises an error if the run is finished."""
     with open(os.path.join(folder, LAST), encoding="utf-8") as file:
         text = file.read().strip()
     path = os.path.join(folder, text)
@@ -87,8 +90,7 @@ def _last(folder: str, *, longer: bool) -> str:
 
 
 def has_ended(folder: str) -> bool:
-    """Return whether the run of a folder has ended in good order, as far as its files tell: the command line notes
-    there which lives did not."""
+    """Return whether the run of a folder is finished. The command line notes there which attempts were not."""
     path = os.path.join(folder, LAST)
     if not os.path.exists(path) or os.path.exists(os.path.join(folder, ATTEMPTS)):
         return False
@@ -106,26 +108,27 @@ def say_ended(folder: str, iterations: int, key: str) -> None:
 def _at(path: str) -> Resume:
     state = _own_entry(path)
     if not state:
-        logger.warning(f"{path} was not written by Étude: random numbers start anew, the data by the iteration")
+        logger.warning(
+            f"{path} was not written by Étude: random generators start again from the seed, and the position in the "
+            "data is computed from the iteration"
+        )
     return Resume(path, int(state.get("iter", iteration_of(path))) + 1, state)
 
 
 def _has_something_left(path: str) -> bool:
-    """Return whether the run was killed after its last checkpoint, but before its last line and evaluation were
-    done.
-    """
+    """Return whether the run was killed after its last checkpoint, but before its last evaluation and log line."""
     state = _own_entry(path)
     return bool(state) and not state.get(ENDED)
 
 
 def _own_entry(path: str) -> dict[str, Any]:
-    """Étude's own entry of a checkpoint; empty in one that LiBai itself wrote."""
+    """Return Étude's entry of a checkpoint; empty in one that LiBai wrote."""
     entry = os.path.join(path, "trainer")
     return dict(read_item(entry)) if os.path.isfile(entry) else {}
 
 
 def mark_ended(trainer: Any) -> None:
-    """Note in the last checkpoint that everything which comes after it was done, too."""
+    """Mark the last checkpoint as that of a finished run: its evaluation and log line are done, too."""
     path = os.path.join(trainer.cfg.train.output_dir, FINAL)
     done = trainer.iter >= trainer.max_iter and trainer.engine.stopping is None and dist.is_main_process()
     with suppress(OSError, SaveError, ResumeError):  # the run has ended well all the same
@@ -135,15 +138,17 @@ def mark_ended(trainer: Any) -> None:
 
 
 def _set_records_aside(folder: str) -> None:
-    """Lines of a run that left no checkpoint belong to nothing: this one begins with an empty file."""
+    """Rename the metrics of a run that left no checkpoint, so that this run starts with an empty file."""
     path = os.path.join(folder, RECORDS)
     if dist.is_main_process() and os.path.exists(path) and os.path.getsize(path):
         os.replace(path, f"{path}.{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def keep_state(trainer: Any) -> None:
-    """After a signal, at a time limit or by ``trainer.stop``: a checkpoint of the last finished iteration, and how to
-    go on; or only the reason, where nothing was done or nothing saves."""
+    """Save the last finished iteration after a signal, a time limit or ``trainer.stop``, and log how to resume.
+
+    If there is nothing to save, or no checkpointer, only the reason is logged.
+    """
     run = trainer.engine
     if run.stopping is None or run.step >= trainer.max_iter:
         return
@@ -161,7 +166,7 @@ def keep_state(trainer: Any) -> None:
 
 
 def checkpointer_of(trainer: Any) -> Any:
-    """Return the trainer's own, or that of its hook; None in a process that has none which writes."""
+    """Return the checkpointer of the trainer or of its hook; None if this process writes no checkpoints."""
     saving = (hook.checkpointer for hook in trainer._hooks if isinstance(hook, PeriodicCheckpointer))
     found = getattr(trainer, "checkpointer", None) or next(saving, None)
     return found if getattr(found, "save_dir", "") else None

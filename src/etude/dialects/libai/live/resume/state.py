@@ -15,7 +15,7 @@ from etude.dialects.libai.live.data.position import batches_of
 
 
 class TrainerState:
-    """LiBai's entry ``trainer``: the moment of the save, half a sum of gradients, the scaler of half precision."""
+    """The entry ``trainer`` of a checkpoint: position, generators, accumulated gradients and the gradient scaler."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
@@ -43,7 +43,7 @@ class TrainerState:
         self.trainer._left_off = state
 
     def restore_hooks(self) -> None:
-        """Give hooks back what they remembered; they are registered after the checkpoint was loaded."""
+        """Restore the states of the hooks, which are registered after the checkpoint was loaded."""
         restore_hooks(self.trainer, self._of_hooks)
 
     def _parameters(self) -> list[Any]:
@@ -51,10 +51,9 @@ class TrainerState:
 
 
 def moment(trainer: Any, *, gather: bool, hooks: Any = None) -> dict[str, Any]:
-    """Capture where a trainer is: its iteration, each process's generators and data, what was recorded, what hooks
-    remember.
+    """Return the state of a trainer: iteration, random generators, data positions, recorded values, hooks.
 
-    ``gather``: every process is here and adds its own part; otherwise only that of this one is known.
+    With ``gather`` all processes call this together, and each adds its own part; else only this one's is known.
     """
     seen = batches_of(trainer)
     own = {"rng": Snapshot.take().state_dict(), "data": None if seen is None else seen.state_dict()}
@@ -69,8 +68,10 @@ def moment(trainer: Any, *, gather: bool, hooks: Any = None) -> dict[str, Any]:
 
 
 def take_up(trainer: Any) -> None:
-    """Right before the first step of a resumed run: what was recorded, the generators, and the rest of the iteration
-    in which the checkpoint was written (it was written before the evaluation and the line of that iteration)."""
+    """Restore recorded values and generators right before the first step of a resumed run.
+
+    The checkpoint was written before the evaluation and the log line of its iteration, so these hooks act first.
+    """
     state, trainer._left_off = trainer._left_off, None
     trainer._only_finishes = trainer.iter >= trainer.max_iter
     if state.get("storage") is not None:
@@ -78,7 +79,7 @@ def take_up(trainer: Any) -> None:
     own = own_part(state)
     if own is None:
         logging.getLogger(trainer.logger_name).warning(
-            "the checkpoint does not hold the random generators of this process: they start anew"
+            "the checkpoint does not hold the random generators of this process: they start again from the seed"
         )
     else:
         Snapshot.of(own["rng"]).restore()
@@ -101,7 +102,7 @@ def _first_due(trainer: Any, unfinished: Iterable[str]) -> int:
 
 
 def own_part(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return what the checkpoint holds of this process; nothing with another number of processes than then."""
+    """Return the part of this process in a checkpoint; None if there were fewer processes."""
     ranks = state.get("ranks", {})
     found: Mapping[str, Any] | None = ranks.get(str(dist.get_rank()))
     return found
@@ -114,7 +115,7 @@ def restore_hooks(trainer: Any, memories: Mapping[str, Any]) -> None:
 
 
 def remembering(trainer: Any, kinds: Any = None) -> Iterator[tuple[str, Any]]:
-    """Hooks with a state (of ``kinds``), by their class's name; a second one of a class is ``Name#2``."""
+    """Yield the hooks with a state (of ``kinds``) by class name. A second hook of a class is called ``Name#2``."""
     seen: dict[str, int] = {}
     for hook in trainer._hooks:
         if hasattr(hook, "state_dict") and hasattr(hook, "load_state_dict") and (kinds is None or kinds(hook)):
@@ -124,7 +125,7 @@ def remembering(trainer: Any, kinds: Any = None) -> Iterator[tuple[str, Any]]:
 
 
 def _unfinished(trainer: Any) -> list[str]:
-    """Return the hooks that have still to act in this iteration; the first of them is acting now."""
+    """Return the hooks that have not finished this iteration; the first of them is acting now."""
     acting = getattr(trainer, "_acting", None)
     return [] if acting is None else [type(hook).__qualname__ for hook in trainer._hooks[acting:]]
 
