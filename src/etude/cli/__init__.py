@@ -1,4 +1,4 @@
-"""The command line: one verb, one file. Only the file of the verb in use is imported."""
+"""The command line: one verb, one file, whose docstring is the help. Only the file of the verb in use is imported."""
 
 from __future__ import annotations
 
@@ -74,14 +74,19 @@ written, 7 nothing usable to resume from, 8 another process was lost, 75 saved f
 
 
 class Help(argparse.HelpFormatter):
-    """As wide as the terminal. argparse makes a formatter for every flag, and imports shutil to learn the width."""
+    """Wraps help to the width of the terminal. Blocks with indented lines (examples) stay as they are.
+
+    argparse makes a formatter for every flag, and imports shutil to learn the width: that takes too long.
+    """
 
     def __init__(self, prog: str, **options: Any) -> None:
         super().__init__(prog, **{"width": _columns() - 2} | options)
 
-
-class RawHelp(Help, argparse.RawDescriptionHelpFormatter):
-    """:class:`Help` that leaves descriptions as they are."""
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        blocks = text.strip().split("\n\n")
+        return "\n\n".join(
+            block if "\n " in f"\n{block}" else super(Help, self)._fill_text(block, width, indent) for block in blocks
+        )
 
 
 def _columns() -> int:
@@ -172,7 +177,6 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
         prog="etude",
         description="A small, fast, exact training engine for PyTorch, driven by configuration files.",
         epilog=EPILOG,
-        formatter_class=RawHelp,
     )
     parser.add_argument("--version", action="version", version=f"etude {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
@@ -194,8 +198,12 @@ def full_parser() -> argparse.ArgumentParser:
 
 
 def add_verb(subparsers: Any, verb: str) -> None:
-    loaded: Any = importlib.import_module(f"etude.cli.{VERBS[verb][0]}")
-    loaded.add_parser(subparsers)
+    """Add the parser of a verb. The docstring of the verb's module is its help."""
+    module, line = VERBS[verb]
+    loaded: Any = importlib.import_module(f"etude.cli.{module}")
+    parser = subparsers.add_parser(verb, help=line, description=loaded.__doc__)
+    parser.set_defaults(run=loaded.run)
+    loaded.add_arguments(parser)
 
 
 def guarded(args: argparse.Namespace) -> int:

@@ -1,16 +1,4 @@
-"""``etude ckpt ls|show|verify|diff|convert|consolidate|prune|average``"""
-
-from __future__ import annotations
-
-import argparse
-import os
-from contextlib import nullcontext
-from typing import Any
-
-from etude.errors import ResumeError, printable
-
-HELP = """\
-Inspect, verify and convert checkpoints of Étude, mmcv, MMEngine, LiBai, detectron2, McQuic and
+"""Inspect, verify and convert checkpoints of Étude, mmcv, MMEngine, LiBai, detectron2, McQuic and
 torch.distributed.checkpoint. Never executes anything in a file, unless you pass --trust.
 
   etude ckpt ls runs/digits/20261115-204250
@@ -24,14 +12,17 @@ torch.distributed.checkpoint. Never executes anything in a file, unless you pass
 Exit 2: no checkpoint at that path. Exit 7: the checkpoint is damaged or refused.
 """
 
+from __future__ import annotations
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "ckpt",
-        help="inspect, verify, convert and average checkpoints",
-        description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+import argparse
+import os
+from contextlib import nullcontext
+from typing import Any
+
+from etude.errors import ResumeError, printable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     inner = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="action")
     for name, (add, act, help_line) in ACTIONS.items():
         sub = inner.add_parser(name, help=help_line, description=f"{help_line[0].upper()}{help_line[1:]}.")

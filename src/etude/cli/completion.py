@@ -1,21 +1,17 @@
-"""``etude completion SHELL``: a script for bash, zsh or tcsh."""
+"""Print a completion script for bash, zsh or tcsh.
+
+eval "$(etude completion bash)"
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from etude.errors import MissingExtra
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "completion",
-        help="print shell completion",
-        description='Print a completion script:  eval "$(etude completion bash)"',
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=["bash", "zsh", "tcsh"])
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,20 +1,13 @@
-"""``etude env``: versions and machine, for a bug report."""
+"""Print the versions of Python, torch and other packages, the machine and the git state."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "env",
-        help="print versions and machine, for bug reports",
-        description="Print the versions of Python, torch and other packages, the machine and the git state.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

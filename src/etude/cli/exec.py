@@ -1,19 +1,5 @@
-"""``etude exec SCRIPT …``: runs a script written for another system, with the import names it expects."""
-
-from __future__ import annotations
-
-import argparse
-import os
-import sys
-from glob import glob
-from typing import Any
-
-from etude.cli.train import positive
-from etude.errors import DataError, EtudeError, UserCodeError, UserError, is_library, nearest
-
-HELP = """\
-Run a script of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as `python SCRIPT …` would, on Étude's engine: it takes
-the place of theirs, installed or not. Everything after SCRIPT belongs to the script.
+"""Run a script of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as `python SCRIPT …` would, on Étude's engine: it
+takes the place of theirs, installed or not. Everything after SCRIPT belongs to the script.
 
   etude exec tools/train_net.py --config-file configs/gpt.py train.train_iter=100
 
@@ -26,21 +12,24 @@ A module, as `python -m` takes it:
   etude exec -m mcquic.train config.yaml
 """
 
+from __future__ import annotations
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "exec",
-        help="run a script written for another system",
-        description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+import argparse
+import os
+import sys
+from glob import glob
+
+from etude.cli.flags import positive
+from etude.errors import DataError, EtudeError, UserCodeError, UserError, is_library, nearest
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nproc", type=positive, default=1, metavar="N", help="processes on this machine (before SCRIPT)"
     )
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as in python -m SCRIPT")
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("args", metavar="…", nargs=argparse.REMAINDER, help="arguments of the script")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,25 +1,19 @@
-"""``etude export RUN -o model.pt2``: writes a trained model as a program or as weights, and checks the file."""
+"""Load the model of RUN and write it by torch.export (.pt2), as ONNX (.onnx), or as weights (.safetensors). The
+program takes any batch size. It is compared with the model before the file is kept.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from etude.cli.predict import add_weights
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "export",
-        help="export a trained model: pt2, onnx, safetensors",
-        description="Load the model of RUN and write it by torch.export (.pt2), as ONNX (.onnx), or as weights "
-        "(.safetensors). The program takes any batch size. It is compared with the model before the file is kept.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="RUN", help="the folder of a run")
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="model.pt2, model.onnx or model.safetensors")
     parser.add_argument("--shape", metavar="3,224,224", help="shape of one input (default: from the run's data)")
     add_weights(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,18 +1,15 @@
-"""``etude predict RUN [DATA] -o out.csv``: writes a trained model's predictions."""
+"""Load the model of RUN and write its prediction for every sample of a split, of a folder of images or of a file
+in the format of the training data. The suffix of FILE sets the output format.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+
+from etude.cli.flags import add_best
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "predict",
-        help="write a trained model's predictions to a file",
-        description="Load the model of RUN and write its prediction for every sample of a split, of a folder of images "
-        "or of a file in the format of the training data. The suffix of FILE sets the output format.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="RUN", help="the folder of a run")
     parser.add_argument(
         "data", metavar="DATA", nargs="?", help="a split (val), a folder of images, or a file like the training data"
@@ -22,14 +19,11 @@ def add_parser(subparsers: Any) -> None:
     add_weights(parser)
     parser.add_argument("--batch-size", type=int, metavar="N", help="batch size (default: the config's)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: the best there is)")
-    parser.set_defaults(run=run)
 
 
 def add_weights(parser: argparse.ArgumentParser) -> None:
     """Add the flags that choose the weights of a run."""
-    parser.add_argument(
-        "--best", nargs="?", const=True, default=False, metavar="METRIC", help="use the best checkpoint, not the newest"
-    )
+    add_best(parser)
     parser.add_argument(
         "--ema",
         action=argparse.BooleanOptionalAction,

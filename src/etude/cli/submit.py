@@ -1,4 +1,10 @@
-"""``etude submit CONFIG --slurm`` and ``--kubernetes``: train on a cluster, queued again after preemption."""
+"""Train CONFIG on a cluster. The job resumes its run in --folder each time it is started again.
+
+  etude submit digits.yaml --slurm --folder runs/digits --nodes 2 --nproc 8 --time 4h --slurm-option partition=gpu
+  etude submit digits.yaml --kubernetes --folder /runs/digits --image IMAGE --claim runs --nodes 2 | kubectl apply -f -
+
+SLURM goes through submitit (pip install 'etude[slurm]'); --local runs the same job on this machine.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +14,12 @@ from typing import Any
 
 import yaml
 
-from etude.cli.train import positive, seconds
+from etude.cli.flags import add_config, positive, seconds
 from etude.errors import UserError
 
-HELP = """\
-Train CONFIG on a cluster. The job resumes its run in --folder each time it is started again.
 
-  etude submit digits.yaml --slurm --folder runs/digits --nodes 2 --nproc 8 --time 4h --slurm-option partition=gpu
-  etude submit digits.yaml --kubernetes --folder /runs/digits --image IMAGE --claim runs --nodes 2 | kubectl apply -f -
-
-SLURM goes through submitit (pip install 'etude[slurm]'); --local runs the same job on this machine.
-"""
-
-
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "submit",
-        help="train a config on a cluster: SLURM or Kubernetes",
-        description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("config", metavar="CONFIG", help="as in `etude train`")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change for this run")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser, "values to change for this run")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--slurm", dest="cluster", action="store_const", const="slurm", help="submit a SLURM job")
     where.add_argument(
@@ -57,7 +47,6 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs per machine")
     parser.add_argument("--name", default="etude", help="the job's name (Kubernetes)")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,34 +1,28 @@
-"""``etude test CONFIG CHECKPOINT``: evaluates saved weights on the test data of their config."""
+"""Build the model of CONFIG, load the weights of CHECKPOINT, evaluate on the test data (else on the validation
+data) and print the results, one per line. Trains and saves nothing.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
+from etude.cli.flags import add_best, add_cfg_options
 from etude.errors import UserError, printable
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "test",
-        help="evaluate a checkpoint on the test data",
-        description="Build the model of CONFIG, load the weights of CHECKPOINT, evaluate on the test data (else on the "
-        "validation data) and print the results, one per line. Trains and saves nothing.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="a config, or a run folder (uses its config)")
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", nargs="?", help="a checkpoint, a weights file, or a run (its newest)"
     )
     parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
-    parser.add_argument(
-        "--best", nargs="?", const=True, default=False, metavar="METRIC", help="use the best checkpoint, not the newest"
-    )
+    add_best(parser)
     parser.add_argument("--split", default="", metavar="NAME", help="data to evaluate on (default: test, else val)")
     parser.add_argument("--out", metavar="FILE", help="write the results to FILE as JSON")
     parser.add_argument("--folder", "--work-dir", metavar="DIR", help="folder for the logs of other dialects")
-    parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
+    add_cfg_options(parser)
     parser.add_argument(
         "--launcher", default="none", choices=["none", "pytorch", "slurm", "mpi"], help="who started the processes"
     )
@@ -36,7 +30,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--trust", action="store_true", help="load a file that contains code, and execute it")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but the results")
     parser.add_argument("--dialect", default="", help=argparse.SUPPRESS)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,11 @@
-"""``etude train CONFIG [key=value …]``"""
+"""Train CONFIG. Change values for this run with key=value after the config:
+
+  etude train digits.yaml optim.lr=0.01 train.epochs=5
+  etude train digits.yaml +train.accumulate=2      a key that the config does not have yet
+  etude train digits.yaml hooks.0.momentum=0.01    an item of a list
+
+The config may also be one of mmcv 1.x, MMEngine, LiBai/detectron2 or McQuic; their flags work too.
+"""
 
 from __future__ import annotations
 
@@ -14,31 +21,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude.checkpoint.storage import trust
+from etude.cli.flags import add_dialect, count, positive, seconds
 from etude.dist import reports
 from etude.dist.world import World, is_here
-from etude.errors import ConfigError, UserError, printable
-from etude.units import counted, parse
+from etude.errors import UserError, printable
+from etude.units import counted
 
 if TYPE_CHECKING:
     from etude.build import Options
 
 #: Signals of schedulers → exit codes, as in training.
 _EARLY = {"SIGTERM": 143, "SIGUSR1": 75}
-HELP = """\
-Train CONFIG. Change values for this run with key=value after the config:
-
-  etude train digits.yaml optim.lr=0.01 train.epochs=5
-  etude train digits.yaml +train.accumulate=2      a key that the config does not have yet
-  etude train digits.yaml hooks.0.momentum=0.01    an item of a list
-
-The config may also be one of mmcv 1.x, MMEngine, LiBai/detectron2 or McQuic; their flags work too.
-"""
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "train", help="train a config", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", nargs="?", help="YAML, TOML, JSON or Python")
     parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change for this run")
     parser.add_argument(
@@ -53,9 +49,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--device", default="", help="cpu, cuda, cuda:1 …")
     parser.add_argument("-D", "--debug", action="store_true", help="first print every registry with its entries")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument(
-        "--dialect", default="", metavar="D", help="read the config as this dialect (default: detected)"
-    )
+    add_dialect(parser)
     many = parser.add_argument_group("several processes")
     many.add_argument("--nproc", "--nproc-per-node", type=positive, metavar="N", help="processes on this machine")
     many.add_argument(
@@ -66,7 +60,7 @@ def add_parser(subparsers: Any) -> None:
         "--rdzv-id", default="etude", metavar="NAME", help="name of the job, if several share the endpoint"
     )
     many.add_argument(
-        "--max-restarts", type=_count, default=3, metavar="N", help="restarts after a lost process (default 3)"
+        "--max-restarts", type=count, default=3, metavar="N", help="restarts after a lost process (default 3)"
     )
     many.add_argument(
         "--hang-timeout", default="5min", metavar="5min", help="longest time a process may make no progress"
@@ -84,21 +78,6 @@ def add_parser(subparsers: Any) -> None:
     safety.add_argument("--trust-owner", action="store_true", help="resume from files owned by another user")
     safety.add_argument("--no-python-config", action="store_true", help="refuse Python configs, which run code")
     add_flags(parser)
-    parser.set_defaults(run=run)
-
-
-def positive(text: str) -> int:
-    """Parse a whole number of at least one, for argparse."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    """Parse a whole number, for argparse."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -307,17 +286,6 @@ def _folder(text: str | None) -> Path | None:
     if "://" in path:
         raise UserError(f"--folder {printable(path)}: a run's folder has to be on a disk of this machine")
     return Path(path) if path else None
-
-
-def seconds(flag: str, text: str) -> float:
-    """Parse a time of the command line (``90s``, ``20min``, ``3h``) into seconds."""
-    try:
-        amount = parse(text, default="second", at=flag)
-    except ConfigError:
-        amount = None
-    if amount is None or amount.unit != "second":
-        raise UserError(f"{flag} takes a time, not {printable(text)!r}; write 90s, 20min or 3h")
-    return amount.value
 
 
 def _trial(args: argparse.Namespace) -> Any:

@@ -1,4 +1,9 @@
-"""``etude verify-resume CONFIG [key=value …]``"""
+"""Prove that a killed and resumed run of CONFIG ends in the same bits as an undisturbed one. Trains once without a
+disturbance and again with a SIGKILL at several steps, then compares weights, optimizer, averages, counters,
+generators and metrics.jsonl, and names the first difference. Exit 0: the same; 1: different, or nothing was resumed.
+
+  etude verify-resume config.yaml train.epochs=2 --kills 3
+"""
 
 from __future__ import annotations
 
@@ -10,37 +15,19 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from etude.cli.flags import add_config
 from etude.cli.forks import Forks
 from etude.errors import EtudeError, UserError, printable
 from etude.units import counted
 
-HELP = """\
-Prove that a killed and resumed run of CONFIG ends in the same bits as an undisturbed one. Trains once without a
-disturbance and again with a SIGKILL at several steps, then compares weights, optimizer, averages, counters,
-generators and metrics.jsonl, and names the first difference. Exit 0: the same; 1: different, or nothing was resumed.
 
-  etude verify-resume config.yaml train.epochs=2 --kills 3
-"""
-
-
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "verify-resume",
-        help="prove that a resumed run ends in the same bits",
-        description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
-    parser.add_argument(
-        "overrides", metavar="key=value", nargs="*", default=[], help="values to change, for example a shorter run"
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser, "values to change, for example a shorter run")
     parser.add_argument("--kills", type=int, default=2, metavar="N", help="how many times to kill the second run")
     parser.add_argument("--limit-batches", type=int, metavar="N", help="at most N batches per epoch")
     parser.add_argument("--dialect", default="", help=argparse.SUPPRESS)
     parser.add_argument("--keep", metavar="DIR", help="keep both runs in DIR")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

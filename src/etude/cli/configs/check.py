@@ -1,4 +1,10 @@
-"""``etude check CONFIG…``: every mistake at once, one line each; nothing is built and torch is not imported."""
+"""Find every mistake in one or several configs: unknown keys and names, parameters that a component does not
+take, wrong types, contradictions. Prints one line per mistake, with file and line number. Builds nothing, and
+runs no code except that of a Python config. Data and weights that are not here are a warning: they may be on
+the machine that trains.
+
+exit code: 0 if nothing is wrong (warnings may be printed), else 2
+"""
 
 from __future__ import annotations
 
@@ -6,28 +12,17 @@ import argparse
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
+from etude.cli.flags import add_cfg_options, add_dialect
 from etude.errors import ConfigError, Finding, place_of, printable
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "check",
-        help="find every mistake in a config without running it",
-        description="Find every mistake in one or several configs: unknown keys and names, parameters that a component "
-        "does not take, wrong types, contradictions. Prints one line per mistake, with file and line number. "
-        "Builds nothing, and runs no code except that of a Python config. Data and weights that are not here are a "
-        "warning: they may be on the machine that trains.",
-        epilog="exit code: 0 if nothing is wrong (warnings may be printed), else 2",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("configs", metavar="CONFIG", nargs="+", help="config files, and key=value to change a value")
-    parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
-    parser.add_argument(
-        "--dialect", default="", metavar="D", help="read the config as this dialect (default: detected)"
-    )
+    add_cfg_options(parser)
+    add_dialect(parser)
     parser.add_argument("--no-python-config", action="store_true", help="refuse Python configs, which run code")
-    parser.set_defaults(run=run, overrides=[])
+    parser.set_defaults(overrides=[])
 
 
 def run(args: argparse.Namespace) -> int:

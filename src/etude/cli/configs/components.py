@@ -1,27 +1,22 @@
-"""``etude list [KIND]``: every component that a config can name, with signature, origin and a summary."""
+"""List every registered component: its name, parameters, origin and a summary. Imports nothing. Any dotted path
+(my_pkg.nets.Tiny) works wherever a name does.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from etude.inspection.index import Entry
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "list",
-        help="list the names a config can use",
-        description="List every registered component: its name, parameters, origin and a summary. "
-        "Imports nothing. Any dotted path (my_pkg.nets.Tiny) works wherever a name does.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", metavar="KIND", nargs="?", help="models, losses, optimizers, schedules, hooks, …")
     parser.add_argument("--config", metavar="CONFIG", help="include what this config's imports and project add")
     parser.add_argument("--dialect", default="", metavar="D", help="list what configs of this dialect can name")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

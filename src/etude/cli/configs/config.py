@@ -1,24 +1,20 @@
-"""``etude config CONFIG [KEY]``: the resolved config; for a key, where its value came from and what overrode what."""
+"""Print a config with its bases merged, overrides applied and references resolved. With a KEY (optim.lr,
+hooks.0.type): its value, the file and line it came from, and what it overrode. Secrets are hidden.
+"""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from etude.cli.flags import add_dialect
 from etude.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
     from etude.config.tree import Path, Tree
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "config",
-        help="print the resolved config and where each value came from",
-        description="Print a config with its bases merged, overrides applied and references resolved. With a KEY "
-        "(optim.lr, hooks.0.type): its value, the file and line it came from, and what it overrode. "
-        "Secrets are hidden.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
     parser.add_argument(
         "words", metavar="KEY", nargs="*", default=[], help="a key to explain, and key=value to change a value"
@@ -26,11 +22,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--diff", metavar="OTHER", action=_Other, help="compare with another config, with the lines of both"
     )
-    parser.add_argument(
-        "--dialect", default="", metavar="D", help="read the config as this dialect (default: detected)"
-    )
+    add_dialect(parser)
     parser.add_argument("--no-python-config", action="store_true", help="refuse Python configs, which run code")
-    parser.set_defaults(run=run, overrides=[], swapped=False)
+    parser.set_defaults(overrides=[], swapped=False)
 
 
 class _Other(argparse.Action):

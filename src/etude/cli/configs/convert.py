@@ -1,4 +1,4 @@
-"""``etude convert OLD -o NEW``: rewrites a config of another system as a native one."""
+"""Rewrite a config of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as a native one."""
 
 from __future__ import annotations
 
@@ -9,23 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from etude.cli.flags import add_dialect
 from etude.errors import UserError
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "convert",
-        help="write an old config as a native one",
-        description="Rewrite a config of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as a native one.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="OLD", help="the config to rewrite")
     parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
     parser.add_argument("-o", "--output", metavar="NEW", help="file to write (default: standard output)")
     parser.add_argument("--force", action="store_true", help="overwrite NEW if it exists")
-    parser.add_argument(
-        "--dialect", default="", metavar="D", help="read the config as this dialect (default: detected)"
-    )
-    parser.set_defaults(run=run)
+    add_dialect(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,10 +1,9 @@
-"""``etude init DIR``: creates a small project that runs at once."""
+"""Create a project: a config, a model, a hook and a test. Train it with `etude train config.yaml`."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from etude.errors import UserError
 
@@ -79,14 +78,8 @@ def test_the_model_learns(tmp_path):
 FILES = {"config.yaml": CONFIG, "parts.py": PARTS, "test_project.py": TEST}
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "init",
-        help="create a small project that runs at once",
-        description="Create a project: a config, a model, a hook and a test. Train it with `etude train config.yaml`.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", metavar="DIR", help="folder to create; existing files are never overwritten")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

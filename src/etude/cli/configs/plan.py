@@ -1,4 +1,4 @@
-"""``etude plan CONFIG``: shows what will happen, before it does."""
+"""Show what a run will do. Builds the model and the data; trains and writes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from etude.cli.train import positive, seconds
+from etude.cli.flags import add_cfg_options, add_config, add_dialect, positive, seconds
 from etude.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,15 +30,9 @@ POINT_ORDER = (
 )  # fmt: skip
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "plan",
-        help="show what will happen: steps, schedules, hooks, saves",
-        description="Show what a run will do. Builds the model and the data; trains and writes nothing.",
-    )
-    parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
-    parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    add_cfg_options(parser)
     parser.add_argument(
         "--plot",
         metavar="FILE",
@@ -47,9 +41,7 @@ def add_parser(subparsers: Any) -> None:
         help="draw the curves of all groups into FILE (.svg, or with matplotlib .png and .pdf; default: NAME.svg)",
     )
     parser.add_argument("--acts", action="store_true", help="print every call of every hook, one per line")
-    parser.add_argument(
-        "--dialect", default="", metavar="D", help="read the config as this dialect (default: detected)"
-    )
+    add_dialect(parser)
     many = parser.add_argument_group("several processes")
     many.add_argument("--nproc", type=positive, default=1, metavar="N", help="processes per machine")
     many.add_argument("--nodes", "--nnodes", type=positive, default=1, metavar="N", help="number of machines")
@@ -59,7 +51,6 @@ def add_parser(subparsers: Any) -> None:
     many.add_argument(
         "--restart-time", default="5min", metavar="5min", help="time from a failure to the next step (default 5min)"
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

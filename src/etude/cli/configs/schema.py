@@ -1,25 +1,19 @@
-"""``etude schema``: JSON Schema of the config for editors, or the same as a reference in Markdown."""
+"""Print the JSON Schema (draft 2020-12) of the config: sections, components and their parameters. An editor then
+completes and checks a YAML config as you write it.
+
+etude schema > etude.schema.json, and as first line of a config:
+  # yaml-language-server: $schema=etude.schema.json
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "schema",
-        help="print the JSON Schema of configs, for editors",
-        description="Print the JSON Schema (draft 2020-12) of the config: sections, components and their parameters. "
-        "An editor then completes and checks a YAML config as you write it.",
-        epilog="etude schema > etude.schema.json, and as first line of a config:\n"
-        "  # yaml-language-server: $schema=etude.schema.json",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", action="store_true", help="print a reference to read instead")
     parser.add_argument("--dialect", default="", metavar="D", help="schema of this dialect (default: that of --config)")
     parser.add_argument("--config", metavar="CONFIG", help="include what this config's imports add")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

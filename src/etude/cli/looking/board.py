@@ -1,18 +1,13 @@
-"""``etude board [DIR]``: serves a live page of all runs below a folder."""
+"""Serve a live page of the runs below DIR: search, overlay, compare, log. Changes nothing. Needs the extra
+[board].
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "board",
-        help="watch all runs below a folder in the browser",
-        description="Serve a live page of the runs below DIR: search, overlay, compare, log. Changes nothing. "
-        "Needs the extra [board].",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", nargs="?", default="runs", help="folder to watch (default: runs)")
     parser.add_argument("--port", type=int, default=6007, help="port (default 6007; 0 picks a free one)")
     parser.add_argument(
@@ -20,7 +15,6 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--expose", action="store_true", help="allow other machines, with the token")
     parser.add_argument("--token", default="", help="token to require (default: a new one, printed)")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

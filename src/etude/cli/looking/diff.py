@@ -1,22 +1,15 @@
-"""``etude diff A B``: shows why two runs differ."""
+"""Compare two runs: plans, code, data, environment, and the step at which their metrics diverge."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "diff",
-        help="explain why two runs differ",
-        description="Compare two runs: plans, code, data, environment, and the step at which their metrics diverge.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a run folder, or a name that `etude runs` prints")
     parser.add_argument("b", metavar="B", help="the run to compare it with")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

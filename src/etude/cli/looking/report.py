@@ -1,18 +1,13 @@
-"""``etude report RUN… -o report.html``: writes runs as one page that opens offline."""
+"""Write runs into one HTML file that needs no network: curves with zoom and smoothing, times, groups, hooks,
+plan, environment, warnings, images. Needs the extra [report]; --png needs [plot].
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "report",
-        help="write runs as one offline HTML page, or as a picture",
-        description="Write runs into one HTML file that needs no network: curves with zoom and smoothing, times, "
-        "groups, hooks, plan, environment, warnings, images. Needs the extra [report]; --png needs [plot].",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs",
         metavar="RUN",
@@ -26,7 +21,6 @@ def add_parser(subparsers: Any) -> None:
         "--metric", "-m", action="append", default=[], metavar="NAME", help="with --png: a metric to draw"
     )
     parser.add_argument("--log", action="store_true", help="with --png: logarithmic scale")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``etude runs [DIR]``: lists the runs below a folder."""
+"""List the runs below DIR, including those of mmcv 1.x, MMEngine and LiBai. Changes nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 _SORTS = ("began", "name", "state", "step", "seconds")
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "runs",
-        help="list the runs below a folder",
-        description="List the runs below DIR, including those of mmcv 1.x, MMEngine and LiBai. Changes nothing.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", nargs="?", default="runs", help="folder to search (default: runs)")
     parser.add_argument(
         "--sort", default="began", metavar="KEY", help=f"{', '.join(_SORTS)}, a metric, or a key of the plan: optim.lr"
@@ -34,7 +29,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--limit", type=int, metavar="N", help="at most N runs")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--csv", action="store_true", help="print CSV")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

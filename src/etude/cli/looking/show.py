@@ -1,4 +1,6 @@
-"""``etude show RUN``: shows one run in the terminal."""
+"""Show a run: its curves, where its time went, checkpoints, warnings and the last lines of its log. RUN is a run
+folder; for a folder above runs, its newest run is shown.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,7 @@ import time
 from typing import Any
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "show",
-        help="show one run in the terminal",
-        description="Show a run: its curves, where its time went, checkpoints, warnings and the last lines of its log. "
-        "RUN is a run folder; for a folder above runs, its newest run is shown.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run_folder", metavar="RUN", nargs="?", default="runs", help="a run (default: the newest below runs)"
     )
@@ -25,7 +21,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--tail", type=int, default=5, metavar="N", help="log lines to print (default 5)")
     parser.add_argument("--follow", "-f", action="store_true", help="keep updating until the run ends")
     parser.add_argument("--list", action="store_true", help="only list the metrics")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

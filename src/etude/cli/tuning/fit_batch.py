@@ -1,26 +1,19 @@
-"""``etude fit-batch CONFIG``: finds the largest training batch that fits into memory."""
+"""Train two batches in a separate process, with larger and larger sizes, and print the largest one that fits. On
+a CPU the process may use --memory. Nothing is written.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from etude.cli.train import positive
+from etude.cli.flags import add_config, positive
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "fit-batch",
-        help="find the largest batch that fits into memory",
-        description="Train two batches in a separate process, with larger and larger sizes, and print the largest "
-        "one that fits. On a CPU the process may use --memory. Nothing is written.",
-    )
-    parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
     parser.add_argument("--memory", metavar="2G", default="", help="memory limit (default: all of this machine's)")
     parser.add_argument("--start", type=positive, default=16, metavar="N", help="first size to try (default 16)")
     parser.add_argument("--most", type=positive, default=65536, metavar="N", help="largest size to try")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

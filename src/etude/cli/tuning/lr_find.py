@@ -1,28 +1,21 @@
-"""``etude lr-find CONFIG``: one short run over growing learning rates, with a curve and a suggestion."""
+"""Train a few steps with a learning rate that grows from --from to --to, draw the loss over it, and name the
+rate at which it falls fastest. Nothing is written unless you ask for a picture.
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
-from typing import Any
 
-from etude.cli.train import positive
+from etude.cli.flags import add_config, positive
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "lr-find",
-        help="find a learning rate in one short run",
-        description="Train a few steps with a learning rate that grows from --from to --to, draw the loss over it, "
-        "and name the rate at which it falls fastest. Nothing is written unless you ask for a picture.",
-    )
-    parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
     parser.add_argument("--from", dest="low", type=float, default=1e-6, metavar="LR", help="first rate (default 1e-6)")
     parser.add_argument("--to", dest="high", type=float, default=1.0, metavar="LR", help="last rate (default 1)")
     parser.add_argument("--steps", type=positive, default=100, help="number of steps (default 100)")
     parser.add_argument("--plot", metavar="FILE", help="save the curve as PNG, SVG or PDF")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,12 @@
-"""``etude sweep CONFIG key=LOW..HIGH key=A,B …``: train the same config with many values."""
+"""Train CONFIG once per trial, with values drawn from what you give:
+
+  etude sweep digits.yaml optim.lr=1e-4..1e-2:log data.train.batch_size=32,64 --trials 20 --jobs 2
+  etude sweep digits.yaml optim.lr=0.1,0.01 model.dropout=0,0.1 --sampler grid
+
+LOW..HIGH is a range (:log for a log scale), A,B are choices, and one value is the same in every trial. Trials that fall
+behind the others are stopped early (--no-prune lets them finish). The same command again resumes a
+sweep that was killed.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +19,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etude.cli.train import positive
+from etude.cli.flags import positive
 from etude.errors import UserError, printable
 
 if TYPE_CHECKING:
     from etude.plan import Plan
     from etude.sweep.study import Result, Sweep
 
-HELP = """\
-Train CONFIG once per trial, with values drawn from what you give:
-
-  etude sweep digits.yaml optim.lr=1e-4..1e-2:log data.train.batch_size=32,64 --trials 20 --jobs 2
-  etude sweep digits.yaml optim.lr=0.1,0.01 model.dropout=0,0.1 --sampler grid
-
-LOW..HIGH is a range (:log for a log scale), A,B are choices, and one value is the same in every trial. Trials that fall
-behind the others are stopped early (--no-prune lets them finish). The same command again resumes a
-sweep that was killed.
-"""
 _CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
-def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "sweep",
-        help="search hyperparameters",
-        description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
     parser.add_argument(
         "overrides", metavar="key=VALUES", nargs="*", default=[], help="values to search, or to set for all trials"
@@ -58,7 +50,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the sampler")
     parser.add_argument("--folder", metavar="DIR", help="folder of the trials (default runs/NAME/sweep)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,0 +1,53 @@
+"""Adds the flags that several verbs share, and parses their values."""
+
+from __future__ import annotations
+
+import argparse
+
+from etude.errors import ConfigError, UserError, printable
+from etude.units import parse
+
+
+def add_config(parser: argparse.ArgumentParser, values: str = "values to change") -> None:
+    """Add CONFIG and ``key=value``; ``values`` says what the latter are for."""
+    parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help=values)
+
+
+def add_cfg_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
+
+
+def add_dialect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dialect", default="", metavar="D", help="dialect of the config (default: detected)")
+
+
+def add_best(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--best", nargs="?", const=True, default=False, metavar="METRIC", help="use the best checkpoint, not the newest"
+    )
+
+
+def positive(text: str) -> int:
+    """Parse a whole number of at least one, for argparse."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """Parse a whole number, for argparse."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+def seconds(flag: str, text: str) -> float:
+    """Parse a time of the command line (``90s``, ``20min``, ``3h``) into seconds."""
+    try:
+        amount = parse(text, default="second", at=flag)
+    except ConfigError:
+        amount = None
+    if amount is None or amount.unit != "second":
+        raise UserError(f"{flag} takes a time, not {printable(text)!r}; write 90s, 20min or 3h")
+    return amount.value
