@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 from hmac import compare_digest
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -34,51 +35,41 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return  # a websocket: the server closes it
-        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
-        refused = self._refusal(scope, headers)
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {name for name, _ in message["headers"]}
-                pairs = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                pairs = [pair for pair in pairs if pair[0] not in own]
-                message = {**message, "headers": [*message["headers"], *pairs]}
+                own = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    own.setdefault(name, value)
             await send(message)
 
-        if refused is not None:
-            await refused(scope, receive, guarded)
-        elif self.token and "token" in (query := parse_qs(scope["query_string"].decode("latin-1"))):
-            response = RedirectResponse(scope["path"], status_code=303)
-            response.set_cookie(COOKIE, query["token"][0], httponly=True, samesite="strict")
-            await response(scope, receive, guarded)
-        else:
-            await self.app(scope, receive, guarded)
+        request = Request(scope)
+        answer: ASGIApp = self._refusal(request) or self.app
+        if answer is self.app and self.token and "token" in request.query_params:
+            redirect = RedirectResponse(scope["path"], status_code=303)
+            redirect.set_cookie(COOKIE, request.query_params["token"], httponly=True, samesite="strict")
+            answer = redirect
+        await answer(scope, receive, guarded)
 
-    def _refusal(self, scope: Scope, headers: dict[str, str]) -> PlainTextResponse | None:
+    def _refusal(self, request: Request) -> PlainTextResponse | None:
         """Return the answer to a request that is refused, or None."""
-        if scope["method"] not in ("GET", "HEAD"):
+        headers, host = request.headers, request.headers.get("host", "")
+        if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("this page is read-only\n", status_code=405, headers={"Allow": "GET, HEAD"})
-        host = headers.get("host", "")
         if name_in(host).lower() not in self.hosts and not (self.token and _is_address(name_in(host))):
             return PlainTextResponse("this host name is not served\n", status_code=421)
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        visit = headers.get("sec-fetch-mode") == "navigate" and request.scope["path"] == "/"
+        is_foreign = headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not visit
+        if is_foreign or (origin is not None and urlsplit(origin).netloc != host):
             return PlainTextResponse("requests of other sites are refused\n", status_code=403)
-        visit = headers.get("sec-fetch-mode") == "navigate" and scope["path"] == "/"
-        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not visit:
-            return PlainTextResponse("requests of other sites are refused\n", status_code=403)
-        if self.token and not self._knows_token(scope, headers):
+        if self.token and not self._knows_token(request):
             return PlainTextResponse("open the address with ?token=… that the command printed\n", status_code=401)
         return None
 
-    def _knows_token(self, scope: Scope, headers: dict[str, str]) -> bool:
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
-        given.append(headers.get("authorization", "").removeprefix("Bearer "))
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            cookie = None
-        given += [cookie.value] if cookie else []
+    def _knows_token(self, request: Request) -> bool:
+        given = request.query_params.getlist("token")
+        given += [request.headers.get("authorization", "").removeprefix("Bearer "), request.cookies.get(COOKIE, "")]
         return any(compare_digest(text.encode(), self.token.encode()) for text in given)
 
 
