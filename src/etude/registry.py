@@ -76,15 +76,11 @@ class Registry:
     def add(self, name: str, factory: Factory | str, *, aliases: tuple[str, ...] = (), force: bool = False) -> None:
         """Enter ``factory`` (an object, or ``"module:attr"`` to be imported when asked for) under ``name``."""
         taken = self._entries.get(name)
-        if taken is not None and taken is not factory and not force and not _same_source(taken, factory):
+        if taken is not None and taken is not factory and not force and origin_of(taken) != origin_of(factory):
             raise ValueError(f"{self.kind} {name!r} is taken by {origin_of(taken)}; pass force=True to replace it")
         self._entries[name] = factory
         for alias in aliases:
             self._aliases[alias] = name
-
-    def add_all(self, entries: Mapping[str, str]) -> None:
-        """Enter many lazy entries at once: name → ``module:attr``."""
-        self._entries.update(entries)
 
     # -- asking --------------------------------------------------------------------------------------------------
 
@@ -279,10 +275,6 @@ def import_file(path: str, name: str) -> Any:
         del sys.modules[name]
         raise
     return module
-
-
-def _same_source(one: Factory | str, other: Factory | str) -> bool:
-    return origin_of(one) == origin_of(other)
 
 
 def _parts(spec: Any) -> tuple[str, dict[str, Any], str]:

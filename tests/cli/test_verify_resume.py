@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,7 @@ import torch
 
 from etude.checkpoint.store import Store
 from etude.checkpoint.tools.same_runs import compare_runs, steps_of
-from etude.cli import main, verify_resume
-from etude.cli.forks import Forks
+from etude.cli import main
 from tests.checkpoint.conftest import small_state
 from tests.sampling import sample
 
@@ -32,19 +29,6 @@ log: {every: 3step}
 """
 
 
-@pytest.fixture(scope="module")
-def helper() -> Iterator[Forks]:
-    with Forks() as forks:
-        yield forks
-
-
-@pytest.fixture
-def one_helper(helper: Forks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes of several proofs are forks of one that has torch; its working directory is not the test's."""
-    monkeypatch.setattr(verify_resume, "Forks", lambda: nullcontext(helper))
-
-
-@pytest.mark.usefixtures("one_helper")
 def test_a_config_is_run_killed_resumed_and_compared(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     code = main(["verify-resume", str(tmp_path / "config.yaml"), "--kills", "1", "--limit-batches", "7"])
@@ -62,7 +46,6 @@ class Leaky(etude.Hook):
 """
 
 
-@pytest.mark.usefixtures("one_helper")
 def test_a_hook_that_forgets_is_caught_and_a_run_without_checkpoints_proves_nothing(
     tmp_path: Path, capsys: Any
 ) -> None:
@@ -111,7 +94,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
                                      "default_hooks.checkpoint.interval=1"], 6),
     ], (0,)),
 )  # fmt: skip
-@pytest.mark.usefixtures("one_helper")
 def test_configs_of_other_systems_are_proved_too(example: str, words: list[str], steps: int, capsys: Any) -> None:
     """Without a seed, too: both runs are given one."""
     code = main(["verify-resume", str(EXAMPLES / example), *words, "--kills", "1", "--limit-batches", "3"])
@@ -155,7 +137,6 @@ def test_in_every_layout_a_weight_is_compared_and_a_time_is_not(tmp_path: Path, 
         ("+imports=[parts.py]", 3, "parts.py raised ValueError: no"),
     ],
 )
-@pytest.mark.usefixtures("one_helper")
 def test_a_training_that_fails_ends_the_proof_with_its_own_code(
     tmp_path: Path, capsys: Any, change: str, code: int, words: str
 ) -> None:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from etude.core.run import Run
     from etude.plan import Plan
 
-#: Parts without which nothing is resumed.
-ESSENTIAL = ("model", "counters", "generators")
 #: The part with what every rank has of its own.
 RANKS = "ranks"
 #: The part of a step that some of its hooks did not come to: see :mod:`etude.session.interrupted`.

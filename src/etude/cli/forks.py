@@ -1,102 +1,49 @@
-"""Runs several commands one after another, each in its own process, without importing torch again.
+"""Runs `etude` commands in forks of a server process that has imported torch already.
 
-A helper process imports what every command needs, and forks for each. Where forking such a process is not safe, every
-command gets a fresh one.
+A fork starts at once, while a fresh interpreter takes seconds to import torch. The server is the one that
+:mod:`multiprocessing` keeps for the start method ``forkserver``; it ends with this process.
 """
 
 from __future__ import annotations
 
-import importlib
-import json
+import multiprocessing
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 
-from etude.errors import EtudeError
-
 #: What takes long to import; the second is what torch imports when an optimizer is made.
-_HEAVY = ("etude.session.session", "torch._dynamo")
+_HEAVY = ["etude.session.session", "torch._dynamo"]
 
 
-class Forks:
-    """``with Forks() as forks: code, said = forks.run(["train", "config.yaml"])``; a signal is a negative code."""
-
-    def __init__(self) -> None:
-        self._helper: subprocess.Popen[str] | None = None
-        if sys.platform == "linux":
-            command = [sys.executable, "-m", "etude.cli.forks"]
-            self._helper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def run(self, words: Sequence[str]) -> tuple[int, str]:
-        if self._helper is None:
-            done = subprocess.run([sys.executable, "-m", "etude", *words], capture_output=True, text=True)
-            return done.returncode, done.stdout + done.stderr
-        assert self._helper.stdin is not None and self._helper.stdout is not None
-        print(json.dumps(list(words)), file=self._helper.stdin, flush=True)
-        answer = self._helper.stdout.readline()
-        if not answer:
-            raise EtudeError(f"the process that runs `etude {words[0]}` has ended with code {self._helper.wait()}")
-        code, said = json.loads(answer)
-        return int(code), str(said)
-
-    def __enter__(self) -> Forks:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Stop the helper; after an error (Ctrl-C) also the running command."""
-        if self._helper is not None:
-            if error is not None:
-                self._helper.terminate()
-            self._helper.communicate()
+def run(words: Sequence[str]) -> tuple[int, str]:
+    """Run `etude WORDS`; return its exit code (negative for a signal) and what it printed."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_HEAVY)
+    with tempfile.NamedTemporaryFile() as said:
+        process = context.Process(target=_live, args=(list(words), said.name))
+        process.start()
+        try:
+            process.join()
+        finally:
+            process.kill()  # Ctrl-C ends the command, too
+        assert process.exitcode is not None
+        return process.exitcode, said.read().decode(errors="replace")
 
 
-def serve() -> None:
-    """Serve commands: read a line with arguments, run it in a fork, write a line with exit code and output."""
-    for name in _HEAVY:
-        importlib.import_module(name)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    signal.signal(signal.SIGTERM, _end)
-    for line in sys.stdin:
-        with tempfile.TemporaryFile() as said:
-            child = os.fork()
-            if child == 0:
-                _live(json.loads(line), said.fileno())
-            _alive.append(child)
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            _alive.clear()
-            said.seek(0)
-            print(json.dumps([code, said.read().decode(errors="replace")]), flush=True)
-
-
-_alive: list[int] = []
-
-
-def _end(number: int, frame: object) -> None:
-    for child in _alive:
-        os.kill(child, signal.SIGKILL)
-    os._exit(143)
-
-
-def _live(words: list[str], said: int) -> None:
+def _live(words: list[str], said: str) -> None:
     """Run the command in the fork, and exit."""
     from etude.cli import main
 
     code = 1
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(said, 1), os.dup2(said, 2)
+        # How this process was made must not decide how a DataLoader makes its workers.
+        multiprocessing.set_start_method(None, force=True)
+        output = os.open(said, os.O_WRONLY | os.O_APPEND)
+        os.dup2(output, 1), os.dup2(output, 2)
         sys.argv = ["etude", *words]
         code = main(words)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-if __name__ == "__main__":
-    serve()

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from etude.cli import forks
 from etude.cli.flags import add_config
-from etude.cli.forks import Forks
 from etude.errors import EtudeError, UserError, printable
 from etude.units import counted
 
@@ -35,21 +35,20 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"there is no file {printable(args.config)}")
     root = Path(args.keep) if args.keep else Path(tempfile.mkdtemp(prefix="etude-verify-"))
     try:
-        with Forks() as forks:
-            return _verify(args, root, forks)
+        return _verify(args, root)
     finally:
         if not args.keep:
             shutil.rmtree(root, ignore_errors=True)
 
 
-def _verify(args: argparse.Namespace, root: Path, forks: Forks) -> int:
+def _verify(args: argparse.Namespace, root: Path) -> int:
     from etude.checkpoint.tools.same_runs import compare_runs, saved_steps, steps_of
 
     args.overrides += _at_home(args)
     args.more = _seeded(args)
     calm, killed = root / "undisturbed", root / "killed"
     print("training without a disturbance …", flush=True)
-    _train(args, forks, calm, expect=0)
+    _train(args, calm, expect=0)
     total = steps_of(calm)
     if total < 2:
         raise UserError(f"the run has {total} steps; two are needed to be killed in between")
@@ -59,13 +58,13 @@ def _verify(args: argparse.Namespace, root: Path, forks: Forks) -> int:
             if step <= last:
                 continue
             print(f"training, killed after step {step} …", flush=True)
-            _train(args, forks, killed, f"--chaos=kill-saved@step={step}", *(["--resume"] if last else []), expect=-9)
+            _train(args, killed, f"--chaos=kill-saved@step={step}", *(["--resume"] if last else []), expect=-9)
             last = step
             if saved_steps(killed):
                 resumed += 1
                 break
     print("training, resumed to the end …", flush=True)
-    _train(args, forks, killed, "--resume", expect=0)
+    _train(args, killed, "--resume", expect=0)
     found = compare_runs(calm, killed)
     if found is not None:
         print(f"NOT the same: {found}")
@@ -126,7 +125,7 @@ def _moments(total: int, number: int, kills: int) -> Iterator[int]:
     yield total - 1
 
 
-def _train(args: argparse.Namespace, forks: Forks, folder: Path, *words: str, expect: int) -> None:
+def _train(args: argparse.Namespace, folder: Path, *words: str, expect: int) -> None:
     command = ["train", args.config, *args.overrides, "--folder", str(folder), *args.more, *words]
     if args.limit_batches is not None:
         command.append(f"--limit-batches={args.limit_batches}")

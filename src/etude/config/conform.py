@@ -135,7 +135,7 @@ def _fit(value: Any, want: Want) -> Any:
 def _fit_scalar(value: Any, kind: str) -> Any:
     if kind == "float" and _is_number(value):
         return float(value)
-    if kind == "int" and _is_number(value) and _is_whole(value):
+    if kind == "int" and _is_number(value) and (isinstance(value, int) or value.is_integer()):
         return int(value)
     if isinstance(value, _EXACT.get(kind, ())):
         return value
@@ -144,10 +144,6 @@ def _fit_scalar(value: Any, kind: str) -> Any:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_whole(value: float) -> bool:
-    return isinstance(value, int) or value.is_integer()
 
 
 def _fit_union(value: Any, want: Want) -> Any:
@@ -228,14 +224,10 @@ def _shown(value: Any) -> str:
             "a mapping"
             if isinstance(value, Mapping)
             else f"a list of {len(value)}"
-            if _is_list(value)
+            if isinstance(value, list | tuple)
             else text[:57] + "..."
         )
     return text
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
 
 
 def _rewritten(value: Any, kind: str) -> str:

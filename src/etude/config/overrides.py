@@ -51,15 +51,11 @@ def _apply(tree: Tree, text: str, *, new: bool = False) -> None:
     place = Place(f"override {public_override(text)!r}", 0, key)
     if not key or (not equals and not away):
         raise ConfigError(f"{text!r} is not an override", hint="write key=value, +key=value for a new key, or ~key")
-    path = _path(key)
+    path = tuple(int(part) if part.lstrip("-").isdigit() else part for part in key.split("."))
     if away:
         _remove(tree, path, place)
     else:
         _set(tree, path, parse_value(written, str(place)), place, new=new)
-
-
-def _path(key: str) -> Path:
-    return tuple(int(part) if part.lstrip("-").isdigit() else part for part in key.split("."))
 
 
 def _set(tree: Tree, path: Path, value: Any, place: Place, *, new: bool) -> None:

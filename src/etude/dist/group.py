@@ -150,14 +150,6 @@ def sums(values: list[float]) -> list[float]:
     return [sum(column) for column in zip(*gathered, strict=True)]
 
 
-def sum_tensors(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Sum tensors over ranks, on the CPU and in rank order, so that the bits do not depend on who comes first."""
-    if _control is None:
-        return tensors
-    gathered = gather([tensor.detach().cpu() for tensor in tensors])
-    return [torch.stack(list(column)).sum(0) for column in zip(*gathered, strict=True)]
-
-
 class Told(EtudeError):
     """An error of another rank that every rank ends with; only that rank reports it."""
 

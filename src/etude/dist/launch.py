@@ -232,7 +232,7 @@ class _Attempt:
             return found
         if notes:
             return End(PeerError.exit_code, _last_line(notes[0]), lost=True)
-        return End(code or 1, f"rank {rank} on {_host()} ended with code {code} and no message")
+        return End(code or 1, f"rank {rank} on {socket.gethostname()} ended with code {code} and no message")
 
 
 def _is_torn_down(rank: int, code: int, notes: Sequence[Note]) -> bool:
@@ -270,7 +270,7 @@ def _gone(rank: int, code: int, notes: Sequence[Note], beats: Mapping[int, Beat]
     how = f"killed by {_signal_name(-code)}" if code < 0 else "killed"
     step = max([note.step for note in notes] + [beats[lost].step if lost in beats else 0])
     after = f"at step {step}" if step else "before the first step"
-    return End(PeerError.exit_code, f"rank {lost} on {_host()} lost {after}: {how}", lost=True)
+    return End(PeerError.exit_code, f"rank {lost} on {socket.gethostname()} lost {after}: {how}", lost=True)
 
 
 class _Early(BaseException):
@@ -326,7 +326,7 @@ def _is_alive(pid: int) -> bool:
 
 def _describe_late(beat: Beat) -> str:
     stack = "".join(f"\n    {printable(line)}" for line in beat.stack.splitlines())
-    who = f"rank {beat.rank} on {_host()}"
+    who = f"rank {beat.rank} on {socket.gethostname()}"
     return f"{who} never came to the first step, and the others have waited for it: it is at{stack}"
 
 
@@ -356,7 +356,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _host() -> str:
-    return socket.gethostname()

@@ -112,7 +112,7 @@ class Source:
 
     def _enter(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if not _is_overload(statement):
+            if not any(_tail(decorator) == "overload" for decorator in statement.decorator_list):
                 self.names[statement.name] = statement
         elif isinstance(statement, ast.Import):
             for alias in statement.names:
@@ -270,7 +270,7 @@ class _Scan:
         above = [base for parent in parents.values() if parent for base in parent.bases]
         doc = _doc_of(node) or source.docs.get(node.name, "")
         own = Signature(bases=tuple(dict.fromkeys([*parents, *above])), doc=doc)
-        if _is_dataclass(node):
+        if any(_tail(item.func if isinstance(item, ast.Call) else item) == "dataclass" for item in node.decorator_list):
             return replace(own, parameters=_fields(node, parents), open=None in parents.values())
         init = next((item for item in node.body if isinstance(item, _FUNCTIONS) and item.name == "__init__"), None)
         parent = _united(parents.values())
@@ -448,10 +448,6 @@ def _forwarding(init: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.Call | None
     return None
 
 
-def _is_dataclass(node: ast.ClassDef) -> bool:
-    return any(_tail(item.func if isinstance(item, ast.Call) else item) == "dataclass" for item in node.decorator_list)
-
-
 def _fields(node: ast.ClassDef, parents: Mapping[str, Signature | None]) -> tuple[Parameter, ...]:
     """Return the fields of a dataclass after those of its parents, in the order of its ``__init__``."""
     found = {p.name: p for parent in reversed(list(parents.values())) if parent for p in parent.parameters}
@@ -514,7 +510,7 @@ def _decorated(decorator: ast.expr, own_name: str, source: Source) -> Iterator[t
         *(call.args[:1] if call else ()),
         *(word.value for word in (call.keywords if call else ()) if word.arg in _NAMING),
     ]
-    written = [value for value in given if not _is_none(value)]
+    written = [value for value in given if not (isinstance(value, ast.Constant) and value.value is None)]
     last = written[-1] if written else None
     names = [_text(name, source) for name in (last.elts if isinstance(last, ast.Tuple | ast.List) else written[-1:])]
     for name in names if written else [own_name]:
@@ -563,10 +559,6 @@ def _text(value: ast.expr, source: Source) -> str:
     return _constant(value)
 
 
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
-
-
 def _is_reference(value: ast.expr, source: Source) -> bool:
     return isinstance(value, ast.Name | ast.Attribute) and not _text(value, source)
 
@@ -605,10 +597,6 @@ def _imported_names(source: Source) -> Iterator[str]:
         elif isinstance(statement, ast.ImportFrom):
             origin = source.absolute(statement)
             yield from (origin, *(f"{origin}.{alias.name}" for alias in statement.names))
-
-
-def _is_overload(statement: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any(_tail(decorator) == "overload" for decorator in statement.decorator_list)
 
 
 def _is_builtin(target: str, source: Source) -> bool:

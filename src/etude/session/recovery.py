@@ -8,7 +8,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -242,7 +242,7 @@ class Recovery:
     def _take_over(self, loaded: Loaded) -> None:
         state, run = loaded.state, self.run
         self._compare_plans(state)
-        if _named("data", self.options.allow_change):
+        if any(name in ("data", "all") for name in self.options.allow_change):
             for loader in run.data.values():
                 loader.allow_change = True  # type: ignore[attr-defined]
         kept = _new_settings(run) if self._optimizer_changed else None
@@ -442,7 +442,3 @@ def _settle_length(run: Run, counters: dict[str, Any]) -> None:
     for hook in run.hooks:
         if isinstance(hook, Schedule):
             hook.attach(run)
-
-
-def _named(key: str, allow: Iterable[str]) -> bool:
-    return any(name in (key, "all") for name in allow)

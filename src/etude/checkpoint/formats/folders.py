@@ -133,7 +133,7 @@ def checkpoints(folder: str) -> list[Found]:
             continue
         if name.endswith(SUFFIXES) or (isinstance(place, LocalDisk) and is_of_parts(path)):
             leading = tuple(pointer for pointer, target in pointed.items() if target == name and pointer != name)
-            found.append(Found(name, _full(folder, path, name), leading))
+            found.append(Found(name, f"{folder.rstrip('/')}/{name}" if "://" in folder else path, leading))
     found += _of_runs(folder, names) if isinstance(place, LocalDisk) else ()
     return sorted(found, key=lambda one: (one.step, one.purpose != "", one.name))
 
@@ -260,10 +260,6 @@ def _files(path: str) -> list[str]:
         return [path]
     inside = (os.path.join(path, name) for name in sorted(os.listdir(path)) if not name.startswith("."))
     return [entry for entry in inside if os.path.isfile(entry)]
-
-
-def _full(folder: str, path: str, name: str) -> str:
-    return f"{folder.rstrip('/')}/{name}" if "://" in folder else path
 
 
 def _size(path: str) -> int:

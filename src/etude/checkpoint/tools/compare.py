@@ -83,9 +83,7 @@ def same(left: Any, right: Any) -> bool:
     """Return whether the bits are the same; NaN equals NaN."""
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
         alike = left.dtype == right.dtype and left.shape == right.shape
-        return alike and bytes(safetensors.bytes_of(left.contiguous())) == bytes(
-            safetensors.bytes_of(right.contiguous())
-        )
+        return alike and _bytes(left) == _bytes(right)
     if hasattr(left, "dtype") and hasattr(right, "dtype"):
         return bool(left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes())
     if isinstance(left, list | tuple) and isinstance(right, list | tuple) and len(left) == len(right):

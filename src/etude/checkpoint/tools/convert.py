@@ -207,15 +207,11 @@ def average(sources: Sequence[str], target: str, *, key: str = "", trust: bool =
         if before:
             _require_same_names(before, last, sources[0], source)
         for name, value in last.items():
-            if _is_averaged(value):
+            if value.is_floating_point() or value.is_complex():
                 total[name] = total[name] + _wide(value) if name in total else _wide(value)
     mean = {name: total[name].div(len(sources)).to(v.dtype) if name in total else v for name, v in last.items()}
     write(target, mean, layout=layout, meta={"averaged": len(sources)})
     return len(total)
-
-
-def _is_averaged(value: torch.Tensor) -> bool:
-    return value.is_floating_point() or value.is_complex()
 
 
 def _wide(value: torch.Tensor) -> torch.Tensor:

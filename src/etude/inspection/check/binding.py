@@ -55,7 +55,7 @@ class Binder:
             return inner
         table = table_of(spec.kind)
         if table is None:
-            table = self._any_table(spec.name)
+            table = next((table for table in TABLES.values() if self.index.origin(table, spec.name)), None)
         origin = self._origin(spec, table)
         signature = self.index.signature(origin) if origin else None
         if spec.kind == "metric" and origin:
@@ -192,9 +192,6 @@ class Binder:
         known = all(self.index.signature(base) is not None for base in signature.bases)
         if wanted and known and wanted not in [base.partition(":")[2] for base in (origin, *signature.bases)]:
             self._tell(spec.at, f"{spec.name!r} is not {_with_article(table.kind)}", f"a {table.base} is due here")
-
-    def _any_table(self, name: str) -> Registry | None:
-        return next((table for table in TABLES.values() if self.index.origin(table, name)), None)
 
     # -- arguments -----------------------------------------------------------------------------------------------
 
