@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etude.config import public_files, read, redact, snapshot
-from etude.config.dump import to_yaml
+from etude.config import read
+from etude.config.dump import public_files, redact, snapshot, to_yaml
 from etude.config.from_yaml import parse_value
 from etude.config.tree import Tree
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from etude.config.tree import Path, Tree, copied, dotted
 
-__all__ = ["Path", "Tree", "dotted", "public_files", "read", "redact", "snapshot"]
+__all__ = ["Path", "Tree", "dotted", "read"]
 
 
 def read(
@@ -38,24 +38,3 @@ def read(
     resolve_choices(tree)
     resolve_references(tree, environment)
     return tree
-
-
-def snapshot(tree: Tree) -> str:
-    """Return the tree as plain YAML for a run's folder, without secrets."""
-    from etude.config import dump
-
-    return dump.snapshot(tree)
-
-
-def public_files(tree: Tree) -> dict[str, str]:
-    """Return absolute path → text of every file that was read, without secrets."""
-    from etude.config import dump
-
-    return dump.public_files(tree)
-
-
-def redact(values: object) -> object:
-    """Return plain values with secrets hidden: the texts of keys that are named like one."""
-    from etude.config import dump
-
-    return dump.redact(values)

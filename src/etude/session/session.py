@@ -16,7 +16,7 @@ from typing import Any
 
 from etude import dialects
 from etude.build import Options, make
-from etude.config.dump import public_override
+from etude.config.dump import public_files, public_override, snapshot
 from etude.config.tree import Tree
 from etude.core.loop import train
 from etude.core.run import Run
@@ -227,8 +227,6 @@ class Session:
         self._record(run.folder, anew=self.options.restart)
 
     def _record(self, folder: Path, *, anew: bool) -> None:
-        from etude.config import public_files
-
         folders.make(
             folder,
             plan_text=self._plan_text(),
@@ -246,8 +244,6 @@ class Session:
         return not path.exists() or path.absolute() in self.fresh
 
     def _plan_text(self) -> str:
-        from etude.config import snapshot
-
         return snapshot(self.tree) if self.tree is not None else ""
 
     def _writers(self) -> list[Any]:

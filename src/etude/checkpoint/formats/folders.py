@@ -22,7 +22,6 @@ from functools import cached_property, partial
 from typing import Any
 
 from etude.checkpoint.formats import foreign, sharded
-from etude.checkpoint.formats.last_checkpoint import steps_in
 from etude.checkpoint.storage.places import Disk, LocalDisk, locate
 from etude.errors import NoCheckpoint, ResumeError, printable
 from etude.records import field, record
@@ -36,6 +35,10 @@ _PERIODIC = re.compile(r"(?P<word>\w+?)_(?P<number>\d+)(?:\.(?:pth|pt|ckpt|bin))
 _LIBAI = re.compile(r"model_(?:\d{7,}|best|final)")
 _OLDER_RUN = re.compile(r"\d{6}-\d{6}|latest")
 _LONGEST_POINTER = 4096
+#: Part, key, and what a number that begins at 0 lacks: mmcv and MMEngine, LiBai, McQuic, detectron2, others.
+_COUNTERS = (
+    ("meta", "iter", 0), ("trainer", "iter", 1), ("trainer", "_step", 0), ("", "iteration", 1), ("", "step", 0)
+)  # fmt: skip
 
 
 @record
@@ -145,6 +148,24 @@ def newest(folder: str) -> str | None:
         (one for one in reversed(found) if not one.purpose.startswith("best")), found[-1] if found else None
     )
     return chosen.path if chosen else None
+
+
+def steps_in(state: Mapping[Any, Any]) -> int:
+    """Return how many steps were done when ``state`` was saved, in any system's words."""
+    for part, word, more in _COUNTERS:
+        place = state.get(part) if part else state
+        if isinstance(place, Mapping) and isinstance(place.get(word), int):
+            return _capped(int(place[word]) + more, state)
+    return 0
+
+
+def _capped(steps: int, state: Mapping[Any, Any]) -> int:
+    """Correct the iteration that LiBai saves after the last step, which is one too many; its schedule has the true
+    one.
+    """
+    schedule = state.get("lr_scheduler")
+    seen = schedule.get("last_epoch") if isinstance(schedule, Mapping) else None
+    return min(steps, seen) if isinstance(seen, int) and seen > 0 else steps
 
 
 def one(path: str) -> Found | None:

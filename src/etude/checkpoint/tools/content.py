@@ -10,7 +10,6 @@ import torch
 from etude.checkpoint import warm_start
 from etude.checkpoint.find import find, is_native
 from etude.checkpoint.formats import folders
-from etude.checkpoint.formats.last_checkpoint import steps_in
 from etude.records import record
 
 NATIVE = "etude"
@@ -74,7 +73,7 @@ def read(path: str, *, trust: bool = False) -> Content:
         step, epoch = (counted.get(word, getattr(loaded.manifest, word)) for word in ("step", "epoch"))
         return Content(path, NATIVE, loaded.state, step, epoch)
     state = folders.read(path, trust=trust)
-    return Content(path, layout_of(state), state, steps_in(state) or None, _epoch(state))
+    return Content(path, layout_of(state), state, folders.steps_in(state) or None, _epoch(state))
 
 
 def layout_of(state: Mapping[Any, Any]) -> str:

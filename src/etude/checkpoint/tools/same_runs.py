@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
-from etude.checkpoint.formats.last_checkpoint import is_bookkeeping, last_state, steps_in
+from etude.checkpoint.formats import folders
 from etude.checkpoint.store import Store
 from etude.checkpoint.tools.compare import Difference, differences
 from etude.errors import ResumeError, UserError
@@ -12,6 +14,14 @@ from etude.errors import ResumeError, UserError
 #: What the clock says differs between any two runs.
 _CLOCK = ("hook.Timer.", "hook.TimeBudget.", "events.writers.", "plan.folder")
 _CLOCK_NAMES = ("time/", "memory/", "throughput/")
+#: When, where and under which name a run was made: the config in words, times, paths of other files, random ids.
+_BOOKKEEPING = re.compile(
+    r"meta\.(time|config|cfg|env_info|experiment_name|hook_msgs\.(last|best)_ckpt|etude\.(id|scalars\..*))$|etude\.id$"
+    r"|message_hub\.(log_scalars\.(.*/)?(time|data_time)|runtime_info\.(cfg|last_ckpt|best_ckpt|experiment_name))"
+    r"|trainer\.(etude\.)?storage\.(history|latest|hints)\.(.*/)?(time|data_time|rank_data_time|eta_seconds)(\.|$)"
+    r"|trainer\.(etude\.)?hooks\.(PeriodicWriter\S*\.writers|PeriodicCheckpointer\S*\.recent)\."
+    r"|config\.train\.saveDir$"
+)
 
 
 def steps_of(folder: Path) -> int:
@@ -19,7 +29,15 @@ def steps_of(folder: Path) -> int:
     entries = Store(folder / "checkpoints", write=False).entries()
     if entries:
         return entries[-1].step
-    return steps_in(last_state(folder))
+    return folders.steps_in(_last_state(folder))
+
+
+def _last_state(folder: Path) -> dict[Any, Any]:
+    """Return everything in the last checkpoint of a run in another system's layout."""
+    newest = folders.newest(str(folder))
+    if newest is None:
+        raise UserError(f"{folder} holds no checkpoint; does the config save any?")
+    return folders.read(newest)
 
 
 def saved_steps(folder: Path) -> int:
@@ -54,7 +72,7 @@ def _compare_states(left: Path, right: Path) -> str | None:
     stores = [Store(folder / "checkpoints", write=False) for folder in (left, right)]
     known = [{entry.step: entry.name for entry in store.entries()} for store in stores]
     if not known[0] or not known[1]:
-        return _first(differences(last_state(left), last_state(right)), "the last checkpoint")
+        return _first(differences(_last_state(left), _last_state(right)), "the last checkpoint")
     if max(known[0]) != max(known[1]):
         return f"the runs ended at step {max(known[0])} and at step {max(known[1])}"
     for step in sorted(known[0].keys() & known[1].keys()):
@@ -75,4 +93,4 @@ def _first(found: list[Difference], where: str) -> str | None:
 
 
 def _is_clock(path: str) -> bool:
-    return path.startswith(_CLOCK) or any(name in path for name in _CLOCK_NAMES) or is_bookkeeping(path)
+    return path.startswith(_CLOCK) or any(name in path for name in _CLOCK_NAMES) or _BOOKKEEPING.match(path) is not None

@@ -37,7 +37,8 @@ class _Other(argparse.Action):
 
 
 def run(args: argparse.Namespace) -> int:
-    from etude import config, dialects
+    from etude import dialects
+    from etude.config.dump import snapshot
 
     if args.config.endswith(".py") and args.no_python_config:
         raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=args.config)
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join(differences(first, second)) or "the two configs are equal")
         return 0
     if not keys:
-        print(config.snapshot(tree), end="")
+        print(snapshot(tree), end="")
     for key in keys:
         print("\n".join(explain(tree, key)))
     return 0
