@@ -17,7 +17,7 @@ pytest.importorskip("optuna", reason="etude sweep needs the extra [sweep]")
 from etude.cli import main
 from etude.errors import ConfigError
 from etude.sweep.space import parse_space
-from etude.sweep.trials import read_metric
+from etude.sweep.study import read_metric
 
 CONFIG = """
 name: small

@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from etude.errors import MissingExtra, UserError
+from etude.errors import MissingExtra, UserError, printable
 
 Curve = Sequence[tuple[float, float]]
+#: As in ``charts.js``.
+COLOURS = (
+    "#4c78e0", "#f0883e", "#2fa36b", "#d9527a", "#9a6fe0", "#1ba7b8", "#c9a01c", "#8d6e5a", "#5f7d95", "#b5489b",
+)  # fmt: skip
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
@@ -48,35 +52,53 @@ def text_plot(curve: Curve, *, width: int = 64, height: int = 8, log: bool = Fal
 
 
 def save_plot(curves: Mapping[str, Curve], path: str | Path, *, title: str = "") -> None:
-    """All curves below one another in a picture; the ending says whether PNG, SVG or PDF.
-
-    PNG and PDF need matplotlib. SVG is drawn without it where it is missing.
-    """
+    """Draw each curve into its own panel of a PNG, SVG or PDF file. PNG and PDF need matplotlib."""
     target = Path(path)
+    if target.suffix.lower() != ".svg":
+        save_panels({name: {"": curve} for name, curve in curves.items()}, target, title=title)
+        return
+    try:
+        target.write_text(svg(curves, title), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{target} cannot be written: {error.strerror or error}") from error
+
+
+def save_panels(panels: Mapping[str, Mapping[str, Curve]], target: Path, *, title: str = "", log: bool = False) -> None:
+    """Draw with matplotlib: a panel per name, in it a line per label. The ending of ``target`` sets the format."""
     if target.suffix.lower() not in {".png", ".svg", ".pdf"}:
         raise UserError(f"{target.name}: a picture ends in .png, .svg or .pdf")
     try:
         from matplotlib.figure import Figure
-    except ImportError as error:
-        if target.suffix.lower() == ".svg":
-            _write(target, svg(curves, title))
-            return
-        purpose = f"drawing {target.suffix} (.svg does without)"
-        raise MissingExtra("matplotlib", "plot", purpose) from error
-    figure = Figure(figsize=(8, 1 + 2 * len(curves)), layout="constrained")
-    for index, (name, curve) in enumerate(curves.items(), 1):
-        axes = figure.add_subplot(len(curves), 1, index)
-        values = [y for _, y in curve]
-        axes.plot([x for x, _ in curve], values, marker="o", markersize=3, markevery=alone(values))
-        axes.set_ylabel(name)
+    except ImportError:
+        raise MissingExtra("matplotlib", "plot", f"drawing {target.suffix}") from None
+    columns = 3 if len(panels) % 3 == 0 else min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.6 * columns, 3.1 * rows), layout="constrained")
+    figure.suptitle(_plain(title))
+    for index, (name, lines) in enumerate(panels.items(), 1):
+        axes = figure.add_subplot(rows, columns, index)
+        axes.set_prop_cycle(color=COLOURS)
+        axes.spines[["top", "right"]].set_visible(False)
+        for label, curve in lines.items():
+            values = [y for _, y in curve]
+            steps, dots = [x for x, _ in curve], alone(values)
+            axes.plot(steps, values, label=_plain(label), marker="o", markersize=3, markevery=dots)
+        axes.set_title(_plain(name), fontsize=10)
+        axes.set_xlabel("step")
         axes.grid(alpha=0.3)
-        if index == len(curves):
-            axes.set_xlabel("step")
-    figure.suptitle(title)
+        if log:
+            axes.set_yscale("log")
+        if len(lines) > 1 and index == 1:
+            axes.legend(fontsize=8)
     try:
-        figure.savefig(target)
+        figure.savefig(target, dpi=150)
     except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror or error}") from error
+        raise UserError(f"{printable(str(target))} cannot be written: {error.strerror or error}") from error
+
+
+def _plain(text: str) -> str:
+    """Return a text that matplotlib shows as it is, and not as a formula."""
+    return printable(text).replace("$", r"\$")
 
 
 #: A panel's width and height, the space to its left, and that for its name above and its steps below.
@@ -148,13 +170,6 @@ def _pieces(curve: Curve) -> list[list[tuple[float, float]]]:
         elif pieces[-1]:
             pieces.append([])
     return [piece if len(piece) > 1 else piece * 2 for piece in pieces if piece]
-
-
-def _write(target: Path, text: str) -> None:
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror or error}") from error
 
 
 def _stroke(before: tuple[int, int] | None, own: tuple[int, int]) -> range:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import MissingExtra, UserError, printable
+from etude.preview.draw import COLOURS
 from etude.report.compare import plan_of
 from etude.report.downsample import thin
 from etude.report.records import CLOCK, Records
@@ -21,10 +22,6 @@ from etude.report.text import checkpoints, duration, spent_time
 
 #: Points per curve in the page; more are not seen on a screen.
 POINTS = 2000
-#: As in ``charts.js``.
-COLOURS = (
-    "#4c78e0", "#f0883e", "#2fa36b", "#d9527a", "#9a6fe0", "#1ba7b8", "#c9a01c", "#8d6e5a", "#5f7d95", "#b5489b",
-)  # fmt: skip
 _MOST_IMAGES, _MOST_MARKS = 8, 2000
 
 

@@ -20,18 +20,25 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etude import __version__
+import etude
+from etude.config.dump import is_secret_key, public_line
 from etude.errors import ConfigError, printable
-from etude.session.code_snapshot import code_changes, imported_files
 
 if TYPE_CHECKING:
     from etude.build import Options
     from etude.plan import Plan
 
 _UNSAFE = re.compile(r"[^\w.+-]+")
+#: ``api_key = …``, ``"token": …``, ``--password=…`` at the beginning of a line of code: all of it goes.
+_ASSIGNED = re.compile(r"""(.*?([\w-]+)["']?\s*[:=]\s*)\S""")
+#: No other line can hold a secret. Most lines of code are done with one search.
+_SUSPECT = re.compile(r"token|secret|passw|api_?key|_key\b|://", re.IGNORECASE)
+_MOST_CHANGES = 1 << 20
+_LARGEST_FILE, _MOST_FILES = 256 << 10, 200
 _RESERVED = {"con", "prn", "aux", "nul", ".", ".."}
 
 
@@ -137,7 +144,7 @@ def environment() -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "etude": __version__,
+        "etude": etude.__version__,
         "git": _git(),
     }
 
@@ -185,3 +192,61 @@ def _write(path: Path, text: str) -> None:
     part = path.with_name(f".{path.name}.part")
     part.write_text(text, encoding="utf-8")
     os.replace(part, path)
+
+
+# -- code --------------------------------------------------------------------------------------------------------------
+
+
+def code_changes() -> str:
+    """Return the uncommitted changes of tracked files as a diff; lines that look like secrets are redacted."""
+    try:
+        done = subprocess.run(
+            ["git", "diff", "HEAD", "--no-color", "--no-ext-diff"], capture_output=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    text = done.stdout[:_MOST_CHANGES].decode("utf-8", "replace")
+    cut = "\n(cut: the changes are longer)\n" if len(done.stdout) > _MOST_CHANGES else ""
+    return _public(text) + cut if text else ""
+
+
+def imported_files(roots: Iterable[Path]) -> dict[str, str]:
+    """Return the texts of the imported Python files below ``roots`` by their path there, tracked by git or not.
+
+    Installed packages and files that are large are left out; lines that look like secrets are redacted.
+    """
+    tops = list(dict.fromkeys(root.resolve() for root in roots))
+    found: dict[str, str] = {}
+    for path in sorted({Path(name).resolve() for name in _module_files()}):
+        top = next((top for top in tops if path.is_relative_to(top)), None)
+        if top is None or any(part.startswith(".") for part in path.relative_to(top).parts):
+            continue
+        try:
+            if path.stat().st_size <= _LARGEST_FILE and len(found) < _MOST_FILES:
+                found[path.relative_to(top).as_posix()] = _public(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError):
+            continue
+    return found
+
+
+def _module_files() -> list[str]:
+    """Return the files of the modules that are not Python's, of Étude or installed."""
+    others = (os.path.dirname(os.__file__), os.path.dirname(etude.__file__))
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return [
+        file
+        for file in files
+        if isinstance(file, str)
+        and file.endswith(".py")
+        and "site-packages" not in file
+        and not file.startswith(others)
+    ]
+
+
+def _public(text: str) -> str:
+    return "\n".join(_without_secrets(line) if _SUSPECT.search(line) else line for line in text.split("\n"))
+
+
+def _without_secrets(line: str) -> str:
+    found = _ASSIGNED.match(line)
+    return f"{found[1]}REDACTED" if found and is_secret_key(found[2]) else public_line(line)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etude.config.conform import Misfit, conform
 from etude.errors import Finding, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.check.packages import check_package
-from etude.inspection.check.search import import_that_adds
 from etude.inspection.index import Index, table_of
 from etude.inspection.signatures import Parameter, Signature
 from etude.plan import Optimizer, Plan, Spec, Training
@@ -30,6 +30,9 @@ _OF_FUNCTIONS = {"hook": ("point",), "loop": ()}
 #: Keys of a group rule, and values of groups that every optimizer has under one name.
 _GROUP_WORDS = ("match", "module", "kind", "depth_decay", "lr_mult", "decay_mult", "name")
 _TARGETS = ("lr", "momentum", "weight_decay")
+#: Files beside a config that are searched for an unknown name, and their largest size.
+_MOST_FILES = 200
+_LARGEST = 500_000
 
 
 class Binder:
@@ -150,9 +153,9 @@ class Binder:
         other = next((each for each in TABLES.values() if self.index.origin(each, name)), None)
         if other is not None:
             return f"it is the name of {_with_article(other.kind)}"
-        adding = import_that_adds(name, self.index.folders, exact=True)
+        adding = _import_that_adds(name, self.index.folders, exact=True)
         if adding is None and nearest(name, self.index.names(table)) is None:
-            adding = import_that_adds(name, self.index.folders, exact=False)
+            adding = _import_that_adds(name, self.index.folders, exact=False)
         if adding is not None:
             return adding
         return suggest(name, self.index.names(table))
@@ -290,3 +293,45 @@ def _inherited(spec: Spec, name: str) -> str:
 
 def _with_article(kind: str) -> str:
     return f"an {kind}" if kind[:1] in "aeio" else f"a {kind}"
+
+
+def _import_that_adds(name: str, folders: Sequence[str], *, exact: bool) -> str | None:
+    """Return a hint that names the file to import; ``exact=False`` also finds similar names."""
+    words = {word.upper() for word in TABLES}
+    found: dict[str, str] = {}
+    for path, entry in _files(folders):
+        if not _mentions_registering(path):
+            continue
+        source_name = os.path.splitext(os.path.basename(path))[0]
+        for registered in scan.registrations(source_name, path):
+            if registered.table in words and registered.file == path:
+                found.setdefault(registered.name, entry)
+    meant = name if name in found else None if exact else nearest(name, list(found))
+    if meant is None:
+        return None
+    asked = "" if meant == name else f"did you mean {meant!r}? "
+    return f"{asked}{found[meant]} registers it: write imports: [{found[meant]}]"
+
+
+def _files(folders: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield Python files in the folders and one level below, with their name for ``imports``."""
+    count = 0
+    for folder in folders:
+        for top, names, files in os.walk(folder):
+            depth = os.path.relpath(top, folder).count(os.sep) + (top != folder)
+            names[:] = [] if depth >= 1 else sorted(n for n in names if not n.startswith((".", "_")) and n != "runs")
+            for file in sorted(files):
+                if file.endswith(".py") and count < _MOST_FILES:
+                    count += 1
+                    path = os.path.join(top, file)
+                    yield path, os.path.relpath(path, folder)
+
+
+def _mentions_registering(path: str) -> bool:
+    try:
+        if os.path.getsize(path) > _LARGEST:
+            return False
+        with open(path, "rb") as file:
+            return b".register" in file.read()
+    except OSError:
+        return False
