@@ -32,9 +32,10 @@ def test_a_misspelt_fault_is_answered(text: str, answer: str) -> None:
 def test_points_tell_listeners_and_nobody_else() -> None:
     heard: list[str] = []
     chaos.point("save.done", path="x")
-    with chaos.listening("save.done", lambda path: heard.append(path)):
-        chaos.point("save.done", path="a")
-        chaos.point("save.begin")
+    chaos.listen("save.done", lambda path: heard.append(path))
+    chaos.point("save.done", path="a")
+    chaos.point("save.begin")
+    chaos.listen("save.done", None)
     chaos.point("save.done", path="b")
     assert heard == ["a"]
 

@@ -122,7 +122,7 @@ def _opened(disk: Disk, path: str, name: str, stored: Stored, trust_owner: bool)
         raise _unreadable(name, error) from None
     try:
         _check_owner(file, name, trust_owner)
-        size = disk.size(file)
+        size = safetensors.size_of(file)
         if size != stored.size:
             raise Damaged(f"{name} has {human(size)} of {human(stored.size)} ({size} of {stored.size} bytes)")
     except BaseException:

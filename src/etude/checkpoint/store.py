@@ -30,9 +30,8 @@ from etude.checkpoint.manifest import Damaged, Manifest, Withheld
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.snapshot import Arena
 from etude.checkpoint.storage import chaos, space
-from etude.checkpoint.storage.disk import last_call
 from etude.checkpoint.storage.places import locate
-from etude.checkpoint.write import Entry, Job, Outcome, free_name, quietly, write_checkpoint
+from etude.checkpoint.write import Entry, Job, Outcome, free_name, quietly, wait_for, write_checkpoint
 from etude.dist.shards import piece_of, tensors_in
 from etude.errors import PeerError, ResumeError, SaveError, printable
 
@@ -112,16 +111,14 @@ class Store:
         self.wait()
         if self._preparing is not None:
             self._preparing.join()
-        started = time.perf_counter()
         snapshot = self._arena.take({"model": state["model"]} if weights_only else state)
         kind = "weights" if weights_only else "full"
         manifest = Manifest(
             step=step, epoch=epoch, kind=kind, tag=tag, metrics=dict(metrics or {}), world=world,
             parts=snapshot.parts,
         )  # fmt: skip
-        outcome = Outcome(step, stall=time.perf_counter() - started)
         prefix = tag or ("weights" if weights_only else "step")
-        self._held = Job(snapshot, manifest, prefix, watch, outcome, first, fresh=step > self._highest)
+        self._held = Job(snapshot, manifest, prefix, watch, Outcome(step), first, fresh=step > self._highest)
         self._highest = max(self._highest, step)
         if not hold:
             self.commit()
@@ -156,17 +153,10 @@ class Store:
 
     def wait(self) -> None:
         """Return when no save is in flight; says so when that takes long, and gives up after ``patience`` seconds."""
-        job = self._job
-        if job is None:
-            return
-        begun = time.monotonic()
-        while not job.done.wait(min(10.0, self.patience)):
-            waited = time.monotonic() - begun
-            where = f"the save of step {job.outcome.step} has been waited for {waited:.0f} s, at {last_call()}"
-            if waited >= self.patience:
-                raise SaveError(f"{where}; giving up")
-            self.say(where)
-        self._job = None
+        if self._job is not None:
+            what = f"the save of step {self._job.outcome.step}"
+            wait_for(self._job.done, what, patience=self.patience, say=self.say)
+            self._job = None
 
     def close(self) -> None:
         """Wait for the last save and report it."""

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,9 @@ from etude.checkpoint import manifest as manifests
 from etude.checkpoint.manifest import Manifest, Stored
 from etude.checkpoint.snapshot import File, Snapshot
 from etude.checkpoint.storage import chaos
+from etude.checkpoint.storage.disk import last_call
 from etude.checkpoint.storage.places import Disk, FileWriter
-from etude.errors import printable
+from etude.errors import SaveError, printable
 from etude.records import record
 
 #: What a checkpoint is called whose weights are not finite.
@@ -50,8 +52,7 @@ class Outcome:
     path: str = ""
     #: Of each file.
     sizes: tuple[int, ...] = ()
-    #: Seconds that the caller waited for the copy, and that the background took.
-    stall: float = 0.0
+    #: Seconds that the background took.
     seconds: float = 0.0
     error: BaseException | None = None
     #: A weight that is not finite: saved apart, never to be resumed from.
@@ -176,6 +177,17 @@ def free_name(disk: Disk, folder: str, wanted: str) -> str:
     suffixes = [name[len(wanted) :] for name in disk.names(folder) if name.startswith(wanted)]
     numbers = [int(suffix[1:] or 0) for suffix in suffixes if re.fullmatch(r"(\.\d+)?", suffix)]
     return f"{wanted}.{max(numbers) + 1}" if numbers else wanted
+
+
+def wait_for(done: threading.Event, what: str, *, patience: float, say: Callable[[str], Any]) -> None:
+    """Return when a save is done; say so when that takes long, and give up after ``patience`` seconds."""
+    begun = time.monotonic()
+    while not done.wait(min(10.0, patience)):
+        waited = time.monotonic() - begun
+        where = f"{what} has been waited for {waited:.0f} s, at {last_call()}"
+        if waited >= patience:
+            raise SaveError(f"{where}; giving up")
+        say(where)
 
 
 def quietly(call: Callable[[str], Any], path: str) -> None:

@@ -27,7 +27,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -39,7 +38,7 @@ from typing import Any
 import torch
 
 from etude.checkpoint.capture import DTYPE, SHAPE, Capture, Forms, capture
-from etude.checkpoint.storage.disk import last_call
+from etude.checkpoint.write import wait_for
 from etude.errors import SaveError
 
 Failed = Callable[[SaveError], None]
@@ -221,13 +220,7 @@ class _Job:
 
     def wait(self) -> None:
         """Return when everything is done; say so when that takes long, and give up in the end."""
-        began = time.monotonic()
-        while not self._over.wait(10.0):
-            waited = time.monotonic() - began
-            where = f"a save has been waited for {waited:.0f} s, at {last_call()}"
-            if waited >= PATIENCE:
-                raise SaveError(f"{where}; giving up")
-            _log.warning(where)
+        wait_for(self._over, "a save", patience=PATIENCE, say=_log.warning)
 
     def _run(self) -> None:
         # `Thread.start` returns to training only when this thread lets go of the interpreter.

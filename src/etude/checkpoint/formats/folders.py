@@ -22,6 +22,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from etude.checkpoint.formats import foreign, sharded
+from etude.checkpoint.formats.safetensors import size_of
 from etude.checkpoint.storage.places import Disk, LocalDisk, locate
 from etude.errors import NoCheckpoint, ResumeError, printable
 from etude.records import field, record
@@ -288,4 +289,4 @@ def _size(path: str) -> int:
     if isinstance(place, LocalDisk):
         return os.path.getsize(where)
     with place.open_file(where) as file:
-        return place.size(file)
+        return size_of(file)

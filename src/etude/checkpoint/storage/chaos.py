@@ -104,13 +104,3 @@ def saving(path: str | os.PathLike[str]) -> Iterator[None]:
         point("save.done", path=os.fspath(path))
     finally:
         point("save.end")
-
-
-@contextmanager
-def listening(name: str, listener: Callable[..., Any]) -> Iterator[None]:
-    """Listen within a block."""
-    listen(name, listener)
-    try:
-        yield
-    finally:
-        listen(name, None)

@@ -37,7 +37,6 @@ class Disk(Protocol):
     def remove_tree(self, path: str) -> None: ...
     def names(self, path: str) -> list[str]: ...
     def open_file(self, path: str) -> IO[bytes]: ...
-    def size(self, file: IO[bytes]) -> int: ...
     def write_atomically(self, path: str, write: Callable[[IO[bytes]], Any]) -> None: ...
 
 
@@ -51,13 +50,7 @@ class LocalDisk:
 
     @staticmethod
     def put(path: str, pieces: Iterable[memoryview | bytes]) -> None:
-        writer = local.Writer(path)
-        try:
-            for piece in pieces:
-                writer.write(piece)
-            writer.sync()
-        finally:
-            writer.close()
+        _fill(local.Writer(path), pieces)
 
     sync_folder = staticmethod(local.sync_folder)
     rename = staticmethod(local.rename)
@@ -66,10 +59,6 @@ class LocalDisk:
     names = staticmethod(local.names)
     open_file = staticmethod(local.open_file)
     write_atomically = staticmethod(local.write_atomically)
-
-    @staticmethod
-    def size(file: IO[bytes]) -> int:
-        return os.fstat(file.fileno()).st_size
 
 
 class RemoteDisk:
@@ -96,17 +85,7 @@ class RemoteDisk:
     def put(self, path: str, pieces: Iterable[memoryview | bytes]) -> None:
         """Upload a whole file. It is kept until it has arrived, so that a broken upload starts again from the
         beginning."""
-
-        def send() -> None:
-            writer = _RemoteWriter(self._fs, path)
-            try:
-                for piece in pieces:
-                    writer.write(piece)
-                writer.sync()
-            finally:
-                writer.close()
-
-        _again("put", path, send)
+        _again("put", path, lambda: _fill(_RemoteWriter(self._fs, path), pieces))
 
     def sync_folder(self, path: str) -> None:
         local.ask("fsync_folder", path)
@@ -133,12 +112,6 @@ class RemoteDisk:
     def open_file(self, path: str) -> IO[bytes]:
         opened: IO[bytes] = _again("open", path, lambda: self._fs.open(path, "rb"))
         return opened
-
-    def size(self, file: IO[bytes]) -> int:
-        here = file.tell()
-        end = file.seek(0, os.SEEK_END)
-        file.seek(here)
-        return end
 
     def write_atomically(self, path: str, write: Callable[[IO[bytes]], Any]) -> None:
         with self._fs.open(path, "wb") as file:
@@ -170,6 +143,16 @@ class _RemoteWriter:
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
+
+
+def _fill(writer: FileWriter, pieces: Iterable[memoryview | bytes]) -> None:
+    """Write a whole file, and return when it is on the disk."""
+    try:
+        for piece in pieces:
+            writer.write(piece)
+        writer.sync()
+    finally:
+        writer.close()
 
 
 def _again(call: str, path: str, attempt: Callable[[], T]) -> T:
