@@ -185,7 +185,7 @@ def explained(plan: Plan) -> Iterator[None]:
 
 
 def go_on(options: Options) -> Options:
-    """In a process that a launcher has started again: the folder of the attempt before, and no faults on purpose."""
+    """Return the options for this attempt: after a restart, those that resume in the same folder without `--chaos`."""
     if not (reports.attempt() or World.from_environment().attempt):
         return options
     before = reports.folder_before() or options.folder

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def _same(module: str, names: str) -> dict[str, str]:
-    """Entries whose registered name is the attribute's own."""
+    """Return entries whose registered name is the attribute's own."""
     return {name: f"{module}:{name}" for name in names.split()}
 
 

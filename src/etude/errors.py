@@ -27,8 +27,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 
+from etude.inspection.synonyms import meaning
 from etude.records import record
-from etude.synonyms import meaning
 
 _LOST = r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)"
 _IN_WORKER = r"in DataLoader worker process (\d+)"
@@ -85,7 +85,7 @@ class Finding:
 
 
 def place_of(finding: Finding) -> tuple[str, int]:
-    """File and line, to sort by; findings of the command line come after those of files."""
+    """Return file and line, to sort by; findings about the command line come after those about files."""
     file, _, line = finding.at.rpartition(":")
     return (file, int(line)) if line.isdigit() else (chr(0x10FFFF), 0)
 

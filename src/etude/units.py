@@ -28,7 +28,7 @@ class Amount:
         return f"{number}{ {'epoch': 'ep', 'step': 'step', 'second': 's'}[self.unit] }"
 
     def steps(self, steps_per_epoch: int | None) -> int:
-        """This amount in steps; a part of an epoch is rounded to the nearest step."""
+        """Return this amount in steps; a part of an epoch is rounded to the nearest step."""
         if self.unit == "step":
             return int(self.value)
         if self.unit != "epoch":

@@ -82,7 +82,7 @@ class Board:
         return Response(_file(package, name), media_type=kind)
 
     async def runs(self, request: Request) -> Response:
-        """All runs, or with ``since`` those that changed; ``since`` of another server's life counts for nothing."""
+        """Return all runs, or with ``since`` those that changed; one of another server process is ignored."""
         query = request.query_params
         since = _number(query.get("since")) if query.get("board") == self.id else None
         await self._refresh()

@@ -143,7 +143,7 @@ def barrier() -> None:
 
 
 def sums(values: list[float]) -> list[float]:
-    """Sums over ranks, in double precision, the same bits on every rank."""
+    """Return sums over ranks, in double precision, with the same bits on every rank."""
     if _control is None:
         return values
     gathered = gather(values)

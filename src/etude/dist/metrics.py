@@ -42,7 +42,7 @@ def reduces_itself(metric: Any) -> bool:
 
 
 def _added(values: list[Any]) -> list[Any]:
-    """Sums over ranks, in their order; a rank that has seen nothing has None."""
+    """Return sums over ranks, in rank order; a rank without samples has None."""
     columns = zip(*group.gather([_on_cpu(value) for value in values]), strict=True)
     return [_sum([value for value in column if value is not None]) for column in columns]
 

@@ -156,7 +156,7 @@ def _take(model: torch.nn.Module, plan: Plan | None, path: str, ema: bool | None
 
 
 def _average(state: Mapping[str, Any], plan: Plan | None) -> dict[str, Tensor]:
-    """The average that evaluations of the run used; of several the one with ``evaluate``."""
+    """Return the average that evaluations of the run used; of several, the one with ``evaluate``."""
     kept = {name: part for name, part in state.items() if name.startswith(("hook.Ema", "hook.Swa"))}
     specs = [hook.spec for hook in plan.hooks if hook.spec.name in ("EMA", "SWA")] if plan is not None else []
     seen: Counter[str] = Counter()
@@ -285,7 +285,7 @@ def _split(plan: Plan, split: str) -> str:
 
 
 def _dataset(plan: Plan, split: str, data: str | Path | None) -> tuple[Any, list[str]]:
-    """The data to predict, and the names of its samples where it has any."""
+    """Return the data to predict, and the names of its samples if it has any."""
     spec = plan.data[_split(plan, split)].dataset
     train = _training_data(plan, spec)
     if data is None:
@@ -299,7 +299,7 @@ def _dataset(plan: Plan, split: str, data: str | Path | None) -> tuple[Any, list
 
 
 def _training_data(plan: Plan, spec: Spec) -> Any:
-    """The training data, where the model's numbers of columns or classes come from it; else None."""
+    """Return the training data if columns or classes of the model come from it; else None."""
     first = plan.data.get("train")
     if first is None or first.dataset.name not in _SHARING or spec.name != first.dataset.name:
         return None
@@ -316,7 +316,7 @@ def _holds_pictures(path: Path) -> bool:
 
 
 def _pictures(path: Path, spec: Spec, train: Any) -> Pictures:
-    """Pictures are read as the config's own ImageFolder reads them."""
+    """Return the pictures at ``path``, read as the config's own ImageFolder reads them."""
     args = {key: make(value) if isinstance(value, Spec) else value for key, value in spec.args.items()}
     pictures = Pictures(str(path), **{key: args[key] for key in ("size", "mode", "transform") if key in args})
     pictures.classes = getattr(train, "classes", [])
@@ -324,7 +324,7 @@ def _pictures(path: Path, spec: Spec, train: Any) -> Pictures:
 
 
 def _like(plan: Plan, spec: Spec, path: Path, train: Any) -> Any:
-    """The config's own dataset, with another file. A table to predict need not have the target's column."""
+    """Return the config's own dataset with another file. A table to predict need not have the target's column."""
     key = next((key for key in ("file", "files", "folder", "root", "path") if key in spec.args), None)
     if key is None:
         raise UserError(
@@ -369,7 +369,7 @@ def export(
 
 
 def _example(plan: Plan, shape: Sequence[int] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Inputs of a batch, as arguments and as keywords."""
+    """Return the inputs of a batch, as arguments and as keywords."""
     if shape is not None:
         return (torch.randn(4, *shape),), {}
     loader = plan.data[_split(plan, "")]

@@ -66,7 +66,7 @@ def _program(model: torch.nn.Module, path: Path, inputs: Inputs) -> str:
 
 
 def _by_onnx(program: Any, path: Path, inputs: Inputs) -> list[Tensor]:
-    """The program as ONNX, and its answers by onnxruntime."""
+    """Write the program as ONNX, and return the outputs that onnxruntime computes."""
     try:
         import onnxruntime
         import onnxscript  # noqa: F401
@@ -80,7 +80,7 @@ def _by_onnx(program: Any, path: Path, inputs: Inputs) -> list[Tensor]:
 
 
 def _dynamic(args: tuple[Any, ...], words: Mapping[str, Any]) -> Any:
-    """Every first dimension of an input is the batch's, of any size."""
+    """Return the dynamic shapes: the first dimension of every input is the batch, of any size."""
     batch = torch.export.Dim("batch", min=1)
 
     def of(value: Any) -> Any:
@@ -92,7 +92,7 @@ def _dynamic(args: tuple[Any, ...], words: Mapping[str, Any]) -> Any:
 
 
 def _resized(value: Any) -> Any:
-    """One sample less than the program was traced with."""
+    """Return the inputs without their last sample: another batch size than the traced one."""
     if isinstance(value, tuple):
         return tuple(_resized(one) for one in value)
     return value[: max(1, len(value) - 1)] if isinstance(value, Tensor) and value.ndim else value

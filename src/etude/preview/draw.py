@@ -18,7 +18,7 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 def text_plot(curve: Curve, *, width: int = 64, height: int = 8, log: bool = False) -> list[str]:
-    """A curve in braille dots with its range on the left; with ``log`` on a logarithmic scale.
+    """Return a curve in braille dots, with its range on the left; with ``log`` on a logarithmic scale.
 
     Points that are not finite leave gaps, and with ``log`` those that are not positive.
 

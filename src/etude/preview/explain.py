@@ -64,12 +64,12 @@ class Act:
 
 
 def story(plan: Plan, facts: Facts) -> Iterator[Act]:
-    """Every act of the run in order."""
+    """Yield every act of the run in order."""
     yield from _Narrator(plan, facts).tell()
 
 
 def timelines(plan: Plan, facts: Facts) -> list[Timeline]:
-    """The schedules of the plan in a run of this length."""
+    """Return the schedules of the plan in a run of this length."""
     return [
         resolve(schedule, steps_per_epoch=facts.steps_per_epoch, total_steps=facts.total_steps)
         for schedule in plan.schedules
@@ -77,12 +77,12 @@ def timelines(plan: Plan, facts: Facts) -> list[Timeline]:
 
 
 def saves(acts: Sequence[Act]) -> list[int]:
-    """After how many steps a checkpoint is written."""
+    """Return after how many steps a checkpoint is written."""
     return done_at(acts, "Checkpoint")
 
 
 def done_at(acts: Sequence[Act], who: str) -> list[int]:
-    """The numbers of finished steps at which ``who`` does its work."""
+    """Return the numbers of finished steps at which ``who`` acts."""
     numbers = [act.step + (act.point == "after_step") for act in acts if act.who == who and act.point in _ACT_POINTS]
     return sorted(set(numbers))
 

@@ -165,7 +165,10 @@ def _native() -> Normalise:
 
 
 def _mmengine() -> Normalise:
-    """Rows of training have ``iter``. A validation's ``step`` may count epochs, so it is placed after the last row."""
+    """Read rows of MMEngine. Those of training have ``iter``.
+
+    A validation's ``step`` may count epochs, so it is placed after the last row.
+    """
     last = 0.0
 
     def rows(row: Mapping[str, Any]) -> Iterator[Point]:
@@ -178,7 +181,10 @@ def _mmengine() -> Normalise:
 
 
 def _mmcv1() -> Normalise:
-    """Rows count iterations within an epoch: the longest epoch so far says how long the earlier ones were."""
+    """Read rows of mmcv 1.x, which count iterations within an epoch.
+
+    The longest epoch so far says how long the earlier ones were.
+    """
     base = inside = epoch = 0.0
 
     def rows(row: Mapping[str, Any]) -> Iterator[Point]:

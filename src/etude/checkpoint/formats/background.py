@@ -5,18 +5,16 @@
     training   copy of the state ── next step ── next step ── …         the next save waits for the one before
     thread                      torch.save · fsync · rename ── pointer to the file ── old files removed ── notes
 
-Hooks and scripts of real projects read such a file right after it was saved. So a save is deferred only where no code
-of the user's acts before the file is whole: the dialect's own periodic hook asks for it (:meth:`Later.deferring`), and
-every hook of the run is Étude's, with no function of another's to call (:func:`all_ours`). All other saves, also those
-of an end, a stop, an error and of a best score, are written while training waits, as is a state that
-:func:`~etude.checkpoint.capture.capture` does not know how to copy: one with objects of the user's, or with tensors
-that are views or not in the memory of the host.
+Hooks and scripts of real projects read such a file right after it was saved. So a save is deferred only if no user
+code runs before the file is complete: the dialect's own periodic hook asks for it (:meth:`Later.deferring`), and all
+hooks of the run, and the functions that they call, are Étude's (:func:`all_ours`). Training waits for all other saves
+(at the end, on a stop or an error, of a best score), and for states that :func:`~etude.checkpoint.capture.capture`
+cannot copy: those with user-defined objects, and with tensors that are views or not in host memory.
 
-What follows a save (:meth:`Later.then`) is done by the same thread in the same order, so that no pointer names a file
-that is not whole, and no file goes before its successor is there. One save is in flight at most. Everything of Étude's
-that reads checkpoints waits for it first (:func:`wait`), and so does the end of a run, with an error too. A write that
-failed leaves nothing behind; the thread that trains hears of it in :meth:`Later.settle`, before the next save or at the
-end, and does what it would have done at once.
+The same thread does what follows a save (:meth:`Later.then`), in order, so that no pointer names an incomplete file,
+and no file is deleted before its successor exists. One save is in flight at most. Everything in Étude that reads
+checkpoints waits for it first (:func:`wait`), and so does the end of a run, also after an error. A failed write leaves
+nothing behind; :meth:`Later.settle` reports it to the training thread before the next save or at the end.
 
 The bytes are those that ``torch.save`` writes for the original: the copy has the same containers, in the same order,
 and each tensor has memory of its own again, or shares it with the same ones.
@@ -77,8 +75,10 @@ class Later:
 
     @contextmanager
     def running(self, say: Callable[[str], object]) -> Iterator[None]:
-        """The time in which saves may be deferred. At its end all are written; if an error ends it, that is the one to
-        be raised, and ``say`` is told what went wrong with a save."""
+        """Allow saves to be deferred inside the block, and finish them at its end.
+
+        After an error of the block, that of a save only goes to ``say``.
+        """
         self._is_running = True
         try:
             yield
@@ -180,7 +180,7 @@ def wait() -> None:
 
 
 def _forget() -> None:
-    """In a forked process, such as a data worker, no thread writes."""
+    """Forget the save in a forked process, such as a data worker: no thread writes there."""
     global _in_flight
     _in_flight = None
 

@@ -81,7 +81,7 @@ _NAMES = {
 
 
 def _fresh(kind: type) -> Any:
-    """A type that a file could not change; where it could, a function of this call's own that makes one."""
+    """Return a type that a pickle cannot modify: the type itself, or a new function that calls it."""
     return (lambda *args: kind(*args)) if kind.__flags__ & _CHANGEABLE else kind
 
 
@@ -133,7 +133,7 @@ def _rebuild(name: str) -> Callable[[], Callable[..., Any]]:
 
 
 def _storage() -> Callable[[bytes], Any]:
-    """A tensor's memory lies in the pickle as a file of torch, which may hold no more than that."""
+    """Return the reader of a tensor's memory, which lies in the pickle as a file of torch."""
     import torch
 
     return lambda data: torch.load(io.BytesIO(data), weights_only=True)

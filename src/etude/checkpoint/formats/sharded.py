@@ -128,7 +128,7 @@ def _nested(flat: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[Any, Any]
 
 
 def _with_lists(value: Any) -> Any:
-    """Steps that were places in a list are numbers: 0, 1, 2 …"""
+    """Turn mappings with the keys 0, 1, 2 … back into lists."""
     if not isinstance(value, dict):
         return value
     items = {key: _with_lists(item) for key, item in value.items()}

@@ -41,7 +41,7 @@ class Patience:
         self.most, self.failures = most, 0
 
     def forgive(self, error: SaveError, say: Callable[[str], Any], *, last: bool = False) -> None:
-        """Raises when there were too many, or when no later save can make up for this one."""
+        """Raise after too many failures, or if ``last``: no later save can make up for this one."""
         self.failures += 1
         if last:
             raise error

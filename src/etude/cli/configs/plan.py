@@ -83,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 @dataclass
-class Told:
-    """All that there is to print about a run."""
+class Preview:
+    """Holds what `etude plan` prints about a run."""
 
     blocks: list[list[str]]
     curves: Curves
@@ -92,7 +92,7 @@ class Told:
     notes: Sequence[str] = ()
 
 
-def _predicted(plan: Plan, count: int = 1) -> Told:
+def _predicted(plan: Plan, count: int = 1) -> Preview:
     """Predict a native run from its plan; only lengths and groups come from the built run."""
     from etude.build import build, for_world
     from etude.dist.world import World
@@ -113,7 +113,7 @@ def _predicted(plan: Plan, count: int = 1) -> Told:
     ]
     waits = getattr(built.update, "waits", "")
     notes = [f"every step waits for the device to read its loss: {waits}"] if waits else []
-    return Told(blocks, _curves(plan, facts), acts, notes)
+    return Preview(blocks, _curves(plan, facts), acts, notes)
 
 
 def _processes(asked: Plan, plan: Plan, count: int) -> list[str]:
@@ -176,7 +176,7 @@ def _layers(built: Any) -> list[str]:
     return [f"{'' if index else 'layers':<10} {line}" for index, line in enumerate(lines)]
 
 
-def _rehearsed(plan: Plan, *, keep_acts: bool) -> Told:
+def _rehearsed(plan: Plan, *, keep_acts: bool) -> Preview:
     """Rehearse a run that drives itself, in a temporary folder."""
     import tempfile
     from pathlib import Path
@@ -195,7 +195,7 @@ def _rehearsed(plan: Plan, *, keep_acts: bool) -> Told:
     blocks = [
         _length(plan, facts), _groups(facts), _called(record, facts), _done(record), _kept(record, facts),
     ]  # fmt: skip
-    return Told(blocks, _driven(record, facts), record.acts, record.notes)
+    return Preview(blocks, _driven(record, facts), record.acts, record.notes)
 
 
 def _called(record: Record, facts: Facts) -> list[str]:
