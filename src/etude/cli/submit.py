@@ -12,8 +12,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from etude.cli.flags import add_config, positive, seconds
 from etude.errors import UserError
 
@@ -72,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_manifests(words: list[str], args: argparse.Namespace) -> None:
+    from etude.config.dump import to_yaml
     from etude.dist.kubernetes import manifests
 
     if not args.image:
@@ -80,14 +79,7 @@ def _print_manifests(words: list[str], args: argparse.Namespace) -> None:
         words, name=args.name, image=args.image, folder=args.folder, nodes=args.nodes, nproc=args.nproc,
         gpus=args.gpus, claim=args.claim,
     )  # fmt: skip
-    print(yaml.dump_all(made, Dumper=_Dumper, sort_keys=False), end="")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes repeated values in full, because anchors are hard to edit."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
+    print("---\n".join(map(to_yaml, made)), end="")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -219,15 +219,11 @@ def _shown(value: Any) -> str:
     if isinstance(value, Spec):
         return f"the {value.kind} {value.name}"
     text = repr(value)
-    if "Spec(" in text or len(text) > 60:
-        return (
-            "a mapping"
-            if isinstance(value, Mapping)
-            else f"a list of {len(value)}"
-            if isinstance(value, list | tuple)
-            else text[:57] + "..."
-        )
-    return text
+    if len(text) <= 60 and "Spec(" not in text:
+        return text
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return f"a list of {len(value)}" if isinstance(value, list | tuple) else f"{text[:57]}..."
 
 
 def _rewritten(value: Any, kind: str) -> str:

@@ -80,8 +80,8 @@ REQUIRED: Any = _Required()
 class Fields:
     """The keys of the mapping at ``path``. Mistakes go to ``findings``, which sections of one config share.
 
-    A wrong value yields the default (None if there is none), so that reading continues with the next key;
-    :meth:`raise_findings` at the end of the lowering raises all mistakes as one error.
+    A wrong value yields the default (None if there is none), so that reading continues with the next key.
+    A lowering raises all findings as one error at its end.
     """
 
     def __init__(self, tree: Tree, path: Path = (), findings: list[Finding] | None = None) -> None:
@@ -251,11 +251,6 @@ class Fields:
         if not self.path and self.place(key).file.endswith(".py") and nearest(key, right) is None:
             return f"call it _{key} if it is your own variable"
         return suggest(key, right)
-
-    def raise_findings(self) -> None:
-        """Raise one error with all findings, if any of them is more than a warning."""
-        if any(finding.severity == "error" for finding in self.findings):
-            raise ConfigError(self.findings)
 
     def _note(self, key: str, annotation: str, default: Any, *, kind: str = "", many: bool = False) -> None:
         """Remember that ``key`` was asked for, for :meth:`done` and for who is watching."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from etude.checkpoint.encode import encode
 from etude.checkpoint.load import Loaded
-from etude.checkpoint.state import INTERRUPTED, collect, needed
+from etude.checkpoint.state import INTERRUPTED, collect
 from etude.checkpoint.store import STEP, Store
 from etude.checkpoint.write import Outcome
 from etude.core.run import Run
@@ -217,9 +217,6 @@ class Saver:
             if name in state and name.startswith(("model", "optimizer", "hook.")):
                 part.load_state_dict(state[name])
         self.say(f"{at}: went back to the weights and hooks of step {loaded.manifest.step}, past this batch")
-
-    def resume(self, run: Run) -> Loaded | None:
-        return self.store.resume(need=needed(run))
 
     def close(self) -> None:
         """Wait for the last save; a failure of that one is an error, for there is no later one to make up for it."""

@@ -32,17 +32,14 @@ class Watchdog:
         self._over.set()
 
     def _watch(self) -> None:
-        seen, since, reported = self._mark(), time.monotonic(), False
+        seen, since, reported = mark(self.run), time.monotonic(), False
         while not self._over.wait(self.patience / 10):
-            now = self._mark()
+            now = mark(self.run)
             if now != seen:
                 seen, since, reported = now, time.monotonic(), False
             elif not reported and time.monotonic() - since >= self.patience:
                 reported = True
                 self._tell()
-
-    def _mark(self) -> tuple[int, ...]:
-        return mark(self.run)
 
     def _tell(self) -> None:
         hook = hook_at_work(self.run) or "no hook is at work"
