@@ -279,7 +279,7 @@ def _own_warnings() -> Iterator[None]:
 def _report(error: EtudeError, cause: BaseException | None = None) -> int:
     cause = cause or (error.__cause__ if isinstance(error, UserCodeError | DataError) else None)
     if cause is not None:
-        _print_user_frames(cause)
+        print_user_frames(cause)
     for note in getattr(error, "__notes__", ()) if isinstance(error, DataError) else ():
         for line in note.rstrip().splitlines():
             print(printable(line), file=sys.stderr)
@@ -302,7 +302,7 @@ def _report_unexpected(error: Exception) -> int:
     hint = release_hint(str(error)) or (f"; {missing}" if missing else "")
     theirs = [frame for frame in frames if not is_library(frame.filename)] or (frames[-1:] if hint else [])
     if theirs:
-        _print_user_frames(error)
+        print_user_frames(error)
         last = theirs[-1]
         where = f"{last.filename}:{last.lineno}"
         said = " ".join(printable(line.strip()) for line in str(error).splitlines())
@@ -327,13 +327,15 @@ def _step_of(error: Exception) -> str:
     return str(getattr(error, "etude_step", ""))
 
 
-def _print_user_frames(error: BaseException) -> None:
+def print_user_frames(error: BaseException, *, message: bool = True) -> None:
+    """Print the lines of user code that led to ``error``, and its ``message``; nothing if no user code did."""
     import traceback
 
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
     if frames:
         print("Traceback (your code, most recent call last):", file=sys.stderr)
         print("".join(traceback.format_list(frames)), end="", file=sys.stderr)
+    if frames and message:
         said = "\n  ".join(printable(line.strip()) for line in str(error).splitlines())
         print(f"{type(error).__name__}: {said}", file=sys.stderr)
 

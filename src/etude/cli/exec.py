@@ -20,7 +20,7 @@ import sys
 from glob import glob
 
 from etude.cli.flags import positive
-from etude.errors import DataError, EtudeError, UserCodeError, UserError, is_library, nearest
+from etude.errors import DataError, EtudeError, UserCodeError, UserError, nearest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         return _launch(args)
     import runpy
 
+    from etude.cli import print_user_frames
     from etude.dialects import imports
 
     imports.install()
@@ -58,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
     except SystemExit as stop:
         return _code(stop)
     except EtudeError as error:
-        _print_way(error)
+        if not (isinstance(error, UserCodeError | DataError) and error.__cause__ is not None):  # printed with it
+            print_user_frames(error, message=False)
         raise
     finally:
         sys.argv, sys.path[:] = words, path
@@ -86,17 +88,6 @@ def _launch(args: argparse.Namespace) -> int:
     from etude.dist.launch import Launch, launch
 
     return launch(args.typed, Launch(nproc=args.nproc, max_restarts=0), main)
-
-
-def _print_way(error: EtudeError) -> None:
-    """Print the lines of the script that led to an error inside Étude."""
-    import traceback
-
-    told_with_it = isinstance(error, UserCodeError | DataError) and error.__cause__ is not None
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
-    if frames and not told_with_it:
-        print("Traceback (your code, most recent call last):", file=sys.stderr)
-        print("".join(traceback.format_list(frames)), end="", file=sys.stderr)
 
 
 def _code(stop: SystemExit) -> int:
