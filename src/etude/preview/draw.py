@@ -58,7 +58,7 @@ def save_plot(curves: Mapping[str, Curve], path: str | Path, *, title: str = "")
         save_panels({name: {"": curve} for name, curve in curves.items()}, target, title=title)
         return
     try:
-        target.write_text(svg(curves, title), encoding="utf-8")
+        target.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{svg(curves, title)}', encoding="utf-8")
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error.strerror or error}") from error
 
