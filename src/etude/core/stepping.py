@@ -89,7 +89,9 @@ class Searching(Stepping):
         with self._autocast():
             losses, _, _ = self._forward(run.batch)
         loss = reduce(add, losses.values())
-        loss.backward()  # type: ignore[no-untyped-call]
+        # Only this optimizer's: the gradients of the others belong to the parameters before the search.
+        own = [param for group in optimizer.param_groups for param in group["params"] if param.requires_grad]
+        loss.backward(inputs=own)  # type: ignore[no-untyped-call]
         return loss
 
 
