@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import zygote
 
 SOURCE = Path(__file__).parent.parent / "src" / "etude"
 #: Highest first, as in the drawing of docs/architecture.md. The longest matching prefix of a module decides.
@@ -108,3 +111,10 @@ def test_no_modules_import_each_other_in_a_circle_even_inside_functions():
     while leaves := {name for name, others in graph.items() if not others}:
         graph = {name: others - leaves for name, others in graph.items() if name not in leaves}
     assert not graph, f"modules in circles, or above some: {', '.join(sorted(graph))}"
+
+
+def test_a_plain_step_goes_through_five_files_and_250_lines():
+    """Counted as `make shape` does: what you read to know what one step does."""
+    done = zygote.run("bench/shape.py", cwd=SOURCE.parents[1], check=True)
+    found = re.search(r"a plain native step, down +(\d+) files, \d+ frames; (\d+) lines", done.stdout)
+    assert found and int(found[1]) <= 5 and int(found[2]) <= 250, done.stdout

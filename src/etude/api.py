@@ -24,6 +24,7 @@ from etude.session import folder
 if TYPE_CHECKING:
     from etude.build import Options
     from etude.core.run import Run
+    from etude.session.session import Session
 
 
 @record(kw_only=True)
@@ -128,8 +129,19 @@ def train_config(
     trial: Trial | None = None,
 ) -> Run:
     """Train and return the run, also one that a signal has stopped: ``run.exit_code`` is that of the command."""
-    from etude.build import Options
     from etude.core.loop import train as train_run
+
+    run, session = _prepared(config, overrides, dialect, options, trial)
+    with session:
+        train_run(run)
+    return run
+
+
+def _prepared(
+    config: str | Path | Plan, overrides: Sequence[str], dialect: str, options: Options | None, trial: Trial | None
+) -> tuple[Run, Session]:
+    """Read, check and build a run; return it and the session to train it in."""
+    from etude.build import Options
     from etude.session.session import open_session
     from etude.session.unsaved import warn_of_unsaved_state
 
@@ -153,9 +165,7 @@ def train_config(
     if any(hook.spec.name == "Checkpoint" for hook in plan.hooks):
         warn_of_unsaved_state(run)
     lasting = not _is_passing(trial, options)
-    with open_session(run, options, tree=tree, lasting=lasting, began=began, fresh=fresh):
-        train_run(run)
-    return run
+    return run, open_session(run, options, tree=tree, lasting=lasting, began=began, fresh=fresh)
 
 
 def _built(plan: Plan, options: Options, fresh: Collection[Path]) -> Run:
