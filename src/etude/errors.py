@@ -27,8 +27,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 
-from etude.inspection.synonyms import meaning
 from etude.records import record
+from etude.synonyms import meaning
 
 _LOST = r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)"
 _IN_WORKER = r"in DataLoader worker process (\d+)"

@@ -28,7 +28,7 @@ from etude.errors import (
     release_hint,
     suggest,
 )
-from etude.inspection.synonyms import elsewhere
+from etude.synonyms import elsewhere
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 #: verb → (module, one line for --help), in the order a new user meets them.

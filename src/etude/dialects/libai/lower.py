@@ -27,8 +27,8 @@ from etude.dialects.libai.lazy.targets import locate, target_name
 from etude.dialects.libai.places import key_of, project_folders, survey_files, way_of
 from etude.dialects.libai.yacs import refuse_yacs
 from etude.errors import ConfigError, EtudeError, Finding, is_slip, nearest
-from etude.inspection.synonyms import meaning
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
+from etude.synonyms import meaning
 from etude.units import Amount
 
 __all__ = ["is_detectron2", "lower", "read", "survey"]
