@@ -398,7 +398,7 @@ def _loss(spec: Spec, device: torch.device) -> Callable[..., torch.Tensor]:
     """Return what is called with output and target: a module, or a plain function of the two."""
     found = KINDS["loss"].get(spec.name, at=str(spec.at))
     if not isinstance(found, type) and _takes_two(found):
-        return partial(found, **spec.args)
+        return fitted(partial(found, **spec.args))
     made = make(spec)
     return fitted(made.to(device) if isinstance(made, torch.nn.Module) else made)
 

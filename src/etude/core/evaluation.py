@@ -17,7 +17,7 @@ from etude.dist import group
 from etude.dist import metrics as all_ranks
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import numbers_of
-from etude.losses.outputs import differ_by_ones, scores, takes_tensor
+from etude.losses.outputs import differ_by_ones, scores, takes_tensor, warn_of_broadcast
 
 
 class Evaluation:
@@ -37,6 +37,8 @@ class Evaluation:
         self.forward, self.metrics, self.autocast = forward, dict(metrics), autocast
         #: What the last batch weighed; 0 for one that was only lent to this rank.
         self.loader: Any = None
+        #: User-defined metrics whose first batch was looked at.
+        self._looked: set[str] = set()
         self.begin()
 
     def _weight(self) -> float:
@@ -67,6 +69,9 @@ class Evaluation:
         try:
             if takes_tensor(metric):
                 output = _aligned(scores(output), target)
+            elif name not in self._looked:
+                self._looked.add(name)
+                warn_of_broadcast(f"metric {name}", output, target)
             metric.update(output, target)
         except Exception as error:
             shapes = " and ".join(_shape(value) for value in (output, target))

@@ -93,18 +93,20 @@ class Watched:
     def __call__(self, output: Any, target: Any) -> Any:
         if not self._looked:
             self._looked = True
-            self._look(output, target)
+            warn_of_broadcast(f"loss {_name(self.loss)}", output, target)
         return self.loss(output, target)
 
-    def _look(self, output: Any, target: Any) -> None:
-        both = isinstance(output, Tensor) and isinstance(target, Tensor)
-        if both and target.is_floating_point() and output.shape != target.shape and differ_by_ones(output, target):
-            warnings.warn(
-                f"the loss {_name(self.loss)} gets an output of shape {tuple(output.shape)} and a target of shape "
-                f"{tuple(target.shape)}: an operation between them broadcasts, and nothing is learnt. Reshape one of "
-                "them in the loss, or use a loss of torch, which Étude aligns",
-                stacklevel=4,
-            )
+
+def warn_of_broadcast(what: str, output: Any, target: Any) -> None:
+    """Warn if an operation between output and target would broadcast, (N, 1) against (N,) to (N, N)."""
+    both = isinstance(output, Tensor) and isinstance(target, Tensor)
+    if both and target.is_floating_point() and output.shape != target.shape and differ_by_ones(output, target):
+        warnings.warn(
+            f"the {what} gets an output of shape {tuple(output.shape)} and a target of shape {tuple(target.shape)}: "
+            "compared as they are, they broadcast to a matrix, and the result is wrong. Reshape one of them first, as "
+            "Étude does for losses of torch and for its own metrics. If your code does so already, all is well",
+            stacklevel=4,
+        )
 
 
 def differ_by_ones(output: Tensor, target: Tensor) -> bool:
