@@ -125,7 +125,11 @@ def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:
     epochs = fields.take_positive("epochs", default=None)
     steps = fields.take_positive("steps", default=None)
     if fields.present and (epochs is None) == (steps is None) and not fields.findings:
-        fields.error("train needs either `epochs` or `steps`" + (", not both" if epochs else ""))
+        if epochs is None:
+            fields.error("train needs either `epochs` or `steps`")
+        else:
+            hint = "on the command line, '~train.epochs' leaves out the one that the config has"
+            fields.error("train needs either `epochs` or `steps`, not both", key="steps", hint=hint)
     if not fields.present:
         fields.error("the section `train` is missing", hint="write train: {epochs: 10}")
     if epochs is None and steps is None:
