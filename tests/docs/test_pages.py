@@ -33,6 +33,8 @@ def test_the_python_of_a_page_runs_as_one_program(page, workdir, own_registries)
 def test_a_config_of_a_page_is_good(page, block, workdir, capfd):
     config = Path("page.yaml")
     config.write_text(block.text, encoding="utf-8")
+    if "imports: [parts.py]" in block.text and page in WITH_PYTHON:
+        Path("parts.py").write_text(program(page), encoding="utf-8")
     keys = set(parse_yaml(block.text, str(config)).values)
     if keys.issuperset(WHOLE):
         assert cli.main(["check", str(config)]) == 0, capfd.readouterr().err
