@@ -90,7 +90,11 @@ def test_a_longer_run_is_harmless_and_a_new_rate_needs_its_name(config: Path, tm
     said = (tmp_path / "a/log.txt").read_text()
     assert "changed since the checkpoint: train.epochs 2 -> 3" in said
     assert "the run has a new length: lr continues as in a run of this length" in said
-    run(config, tmp_path / "a", "train.epochs=1", "optim.lr=0.5", resume="")
+    with pytest.raises(
+        ConfigError, match="the checkpoint is at step 18, and this plan ends after 6 steps; give the over"
+    ):
+        run(config, tmp_path / "a", "train.epochs=1", "optim.lr=0.5", resume="")
+    run(config, tmp_path / "a", "train.epochs=1", "optim.lr=0.5", resume="", allow_change=("train.epochs",))
     assert "the plan ends after 6 steps; nothing is left to do" in (tmp_path / "a/log.txt").read_text()
 
 

@@ -250,6 +250,7 @@ class Recovery:
         if self._batch_sizes is not None:
             _rescale(state, *self._batch_sizes)
         _settle_length(run, state["counters"])
+        self._require_length(state["counters"]["step"])
         restore(run, state, say=self.say, allow=self.options.allow_change)
         if kept is not None:
             _apply_settings(run, kept)
@@ -267,6 +268,16 @@ class Recovery:
             self.say(f"the plan ends after {counted(run.total_steps, 'step')}; nothing is left to do")
         elif run.stopping is not None:
             self.say(f"the run ended there ({run.stopping}); nothing is left to do")
+
+    def _require_length(self, step: int) -> None:
+        """Refuse a plan that ends before the checkpoint: a forgotten override would end the run as if it were done."""
+        total, allow = self.run.total_steps, self.options.allow_change
+        accepted = any(plan_changes.Change(key, None, None).allowed(allow) for key in _LENGTHS)
+        if total is not None and step > total and not accepted:
+            raise ConfigError(
+                f"the checkpoint is at step {step}, and this plan ends after {counted(total, 'step')}",
+                hint="give the overrides of its first start again; --allow-change train.epochs accepts the end",
+            )
 
     def _start_from(self, state: Mapping[str, Any]) -> None:
         """Restore the generators right before the first step, and finish the step that was interrupted."""
