@@ -79,8 +79,16 @@ def load_plan(
 
 def _plan_of_run(run: Path, overrides: Sequence[str], dialect: str) -> tuple[Plan, Tree]:
     """Return the plan that a run was started with. Imports and data are looked for where its config was."""
+    if (run / "plan.yaml").read_text(encoding="utf-8").strip() in ("", "{}"):  # as a Trainer leaves it
+        raise made_in_python(run)
     plan, tree = load_plan(run / "plan.yaml", overrides, dialect=dialect)
     return dataclasses.replace(plan, files=(str(folder.config_of(run)), *plan.files)), tree
+
+
+def made_in_python(run: Path) -> UserError:
+    """Return the error for a run of :class:`~etude.Trainer`, where a config is needed."""
+    hint = "etude.load(folder, model=…) puts the weights into a model that you make"
+    return UserError(f"{printable(str(run))} was not trained from a config; {hint}")
 
 
 def train(

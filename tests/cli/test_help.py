@@ -52,3 +52,13 @@ def test_a_closed_pipe_is_no_failure(workdir):
 
 def test_main_returns_the_exit_code_instead_of_leaving():
     assert main(["trian"]) == 2
+
+
+def test_help_is_a_word_too(command):
+    assert command("help", "train").out == command("train", "--help").out
+    assert "first steps" in command("help").out
+
+
+def test_a_flag_before_any_command_is_answered(command):
+    said = command("-v")
+    assert said.code == 2 and "see `etude --help`" in said.err

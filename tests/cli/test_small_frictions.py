@@ -193,3 +193,9 @@ def test_check_looks_into_tables_and_for_the_packages_of_trackers(command: Comma
     said = command("check", "c.yaml", "log.to=[neptune]")
     if importlib.util.find_spec("neptune") is None:
         assert said.code == 2 and "writing to neptune needs the package 'neptune'; pip install neptune" in said.out
+
+
+def test_predictions_go_into_a_folder_that_is_not_there_yet(command: Commands):
+    assert command("train", "c.yaml", "-q", "--folder", "run").code == 0
+    assert command("predict", "run", "val", "-o", "new/folder/o.csv").code == 0
+    assert Path("new/folder/o.csv").is_file()

@@ -292,6 +292,8 @@ def test_the_best_weights_of_a_trainer_are_loaded_into_a_model(tmp_path):
     assert etude.load(tmp_path / "run", best="latest", model=make().model).etude.step == 12
     with pytest.raises(UserError, match=r"was not trained from a config; etude.load\(folder, model=…\)"):
         etude.load(tmp_path / "run")
+    with pytest.raises(UserError, match="was not trained from a config"):
+        etude.load_plan(tmp_path / "run")
     with pytest.raises(UserError, match="goes with checkpoint='1ep'"):
         trainer.fit(data(), val=data(), epochs=3, best="accuracy")
 

@@ -122,6 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(words: list[str]) -> argparse.Namespace:
     """Parse the command line; raise ``SystemExit`` after printing help or a mistake."""
+    if words[:1] == ["help"]:  # as git and pip have it
+        words = [*words[1:], "--help"]
     verb = next((word for word in words if not word.startswith("-")), None)
     if words and verb is not None and words[0] == verb and verb not in VERBS:
         print(f"etude: error: no command {printable(verb)!r}; {suggest(verb, VERBS)}", file=sys.stderr)
@@ -148,7 +150,8 @@ def place_overrides(args: argparse.Namespace, rest: list[str], parser: argparse.
     if rest:
         known = [option for action in _actions(parser) for option in action.option_strings]
         hint = (_meant_key(rest) if overrides is not None else "") or _near_flag(rest[0], known)
-        hint = hint or f"see `etude {args.verb} --help`"
+        verb = f" {args.verb}" if args.verb else ""
+        hint = hint or f"see `etude{verb} --help`"
         print(f"etude: error: unrecognized: {printable(' '.join(rest))}; {hint}", file=sys.stderr)
         raise SystemExit(2)
 

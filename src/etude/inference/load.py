@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from etude import dialects
-from etude.api import load_plan, require_sound
+from etude.api import load_plan, made_in_python, require_sound
 from etude.build import import_modules, make, make_dataset, pick_device
 from etude.checkpoint import manifest
 from etude.checkpoint.find import FOLDER, find, find_best
@@ -95,9 +95,8 @@ def _native_plan(run: str | Path) -> Plan:
     _require_run(Path(run))
     if Path(run).suffix in (".yaml", ".yml", ".toml", ".json", ".py"):
         raise UserError(f"{printable(str(run))} is a config; give the folder of a run that was trained with it")
-    if _is_of_trainer(Path(run)):
-        hint = "etude.load(folder, model=…) puts the weights into a model that you make"
-        raise UserError(f"{printable(str(run))} was not trained from a config; {hint}")
+    if (Path(run) / FOLDER).is_dir() and not (Path(run) / "plan.yaml").is_file():
+        raise made_in_python(Path(run))
     plan, _ = load_plan(run)
     dialects.of(plan).require_loadable(printable(str(run)))
     return require_sound(plan)
@@ -111,12 +110,6 @@ def _require_run(path: Path) -> None:
     near = nearest(str(path), there)
     hint = f"did you mean {near!r}?" if near else "`etude runs` lists those below runs/"
     raise UserError(f"{printable(str(path))}: no such run; {hint}")
-
-
-def _is_of_trainer(run: Path) -> bool:
-    """Return whether a folder has checkpoints and no config, as that of a :class:`~etude.Trainer` does."""
-    plan = run / "plan.yaml"
-    return (run / FOLDER).is_dir() and (not plan.is_file() or plan.read_text(encoding="utf-8").strip() in ("", "{}"))
 
 
 def _checkpoint(run: str | Path, *, best: bool | str | int = False, step: int | None = None) -> str:
@@ -193,6 +186,7 @@ class Predictions:
         target = Path(path)
         if target.suffix not in FORMATS:
             raise UserError(f"{target}: predictions are written as {', '.join(FORMATS)}")
+        target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part{target.suffix}")
         {".csv": self._csv, ".jsonl": self._jsonl, ".npz": self._npz}[target.suffix](part)
         os.replace(part, target)
