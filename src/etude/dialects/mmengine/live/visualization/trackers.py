@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,51 +31,51 @@ _NUMBERS = (int, float, torch.Tensor, np.ndarray, np.number)
 class TrackerVisBackend(BaseVisBackend):
     """The base of backends that write to a tracker. A separate thread writes, so a slow or lost tracker stops no run.
 
-    Values of config keys that look like secrets are left out.
+    The tracker is opened with the first call. Values of config keys that look like secrets are left out.
     """
 
     _kind: type[Service]
     _service: Any
     #: The attribute of the service that ``experiment`` returns; empty for the package of the tracker.
     _handle: str = ""
+    #: Endings of the files below the run's folder that are sent at the end.
+    _artifact_suffix: str | tuple[str, ...] = ()
+
+    def __init__(self, save_dir: str | None = None, init_kwargs: dict[str, Any] | None = None) -> None:
+        super().__init__(save_dir)  # type: ignore[arg-type]
+        self._init_kwargs = init_kwargs
 
     def _open(self, *args: Any, **settings: Any) -> Any:
         self._kind.require(type(self).__name__)
         self._service = self._kind()
+        self._outbox = Outbox(type(self).__name__, after=lambda: self._service.flush())
         return self._outbox.begin(self._kind.package, self._service.begin, *args, **settings)
-
-    @property
-    def _outbox(self) -> Outbox:
-        if "_calls" not in vars(self):
-            self._calls = Outbox(type(self).__name__, after=lambda: self._service.flush())
-        return self._calls
 
     @property
     @force_init_env
     def experiment(self) -> Any:
-        if self._handle:
-            return getattr(self._opened, self._handle)
-        self._outbox.settle()
-        return needed(self._kind.package, type(self).__name__)
+        self._outbox.settle()  # wait until the service is open
+        return getattr(self._service, self._handle) if self._handle else needed(self._kind.package, type(self).__name__)
 
-    @property
-    def _opened(self) -> Any:
-        """Wait until the service is open, and return it."""
-        self._outbox.settle()
-        return self._service
-
+    @force_init_env
     def _put(self, method: str, *args: Any, **options: Any) -> None:
+        """Let the thread call a method of the service."""
         self._outbox.put(getattr(self._service, method), *args, **options)
 
     @force_init_env
+    def add_config(self, config: Any, **kwargs: Any) -> None:
+        self.cfg = config
+        self._outbox.put(self._send_config, redact(config.to_dict()))
+
+    def _send_config(self, config: dict[str, Any]) -> None:
+        raise NotImplementedError
+
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
         self._put("image", name, image.copy(), step)
 
-    @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
         self._put("scalars", {name: number(value)}, step)
 
-    @force_init_env
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
     ) -> None:
@@ -85,16 +85,17 @@ class TrackerVisBackend(BaseVisBackend):
             self.add_scalar(name, value, step)
 
     def close(self) -> None:
-        if "_service" in vars(self):
-            self._outbox.close(self._service.finish)
-
-    def _send_files(self, suffixes: tuple[str, ...] | str, send: Callable[[Path, Path], None]) -> None:
-        """Send the files below the run's folder that have one of these suffixes."""
+        if "_outbox" not in vars(self):  # nothing was written
+            return
         folder = getattr(self, "cfg", {}).get("work_dir") or self._save_dir
-        endings = (suffixes,) if isinstance(suffixes, str) else tuple(suffixes)
-        for path in sorted(Path(folder).rglob("*")) if folder and "_service" in vars(self) else ():
+        endings = self._artifact_suffix if isinstance(self._artifact_suffix, str) else tuple(self._artifact_suffix)
+        for path in sorted(Path(folder).rglob("*")) if folder and endings else ():
             if path.name.endswith(endings) and path.is_file():
-                self._outbox.send(send, path, Path(folder))
+                self._outbox.send(self._send_file, path, Path(folder))
+        self._outbox.close(self._service.finish)
+
+    def _send_file(self, path: Path, folder: Path) -> None:
+        self._service.artifact(path.name, path)
 
 
 @VISBACKENDS.register_module()
@@ -104,18 +105,16 @@ class TensorboardVisBackend(TrackerVisBackend):
     _kind = EventFiles
     _handle = "writer"
 
-    def _open(self, *args: Any, **settings: Any) -> Any:
-        super()._open(*args, **settings)
-        self._outbox.settle()
+    def __init__(self, save_dir: str) -> None:
+        super().__init__(save_dir)
 
     def _init_env(self) -> None:
         self._open(self._save_dir)
+        self._outbox.settle()
 
-    @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
         self._put("text", "config", pretty_public(config), None)
 
-    @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
         if isinstance(value, _NUMBERS):
             super().add_scalar(name, value, step)
@@ -143,9 +142,8 @@ class WandbVisBackend(TrackerVisBackend):
         log_code_name: str | None = None,
         watch_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(save_dir)
-        self._init_kwargs, self._define_metric_cfg = init_kwargs, define_metric_cfg
-        self._commit, self._log_code_name = commit, log_code_name
+        super().__init__(save_dir, init_kwargs)
+        self._define_metric_cfg, self._commit, self._log_code_name = define_metric_cfg, commit, log_code_name
         self._watch_kwargs = watch_kwargs or {}
 
     def _init_env(self) -> None:
@@ -177,11 +175,9 @@ class WandbVisBackend(TrackerVisBackend):
     def _send_image(self, name: str, image: np.ndarray) -> None:
         self._service.row({name: self._service.module.Image(image)}, commit=self._commit)
 
-    @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        self._put("row", {name: number(value)}, commit=self._commit)
+        self.add_scalars({name: value})
 
-    @force_init_env
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
     ) -> None:
@@ -228,18 +224,16 @@ class MLflowVisBackend(TrackerVisBackend):
         if begun:
             self._service.activate()
         if self._tags is not None:
-            self._put("tags", self._tags)
+            self._outbox.put(self._service.tags, self._tags)
         if self._params is not None:
-            self._put("params", self._params)
+            self._outbox.put(self._service.params, self._params)
 
     @property
-    @force_init_env
     def experiment(self) -> Any:
-        mlflow = needed("mlflow", "MLflowVisBackend")
-        self._opened.activate()
+        mlflow = super().experiment
+        self._service.activate()
         return mlflow
 
-    @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
         self.cfg = config
         keys = self._tracked_config_keys
@@ -247,26 +241,16 @@ class MLflowVisBackend(TrackerVisBackend):
         self._put("params", flattened(whole if keys is None else {key: whole[key] for key in keys}))
         self._put("file", "config.py", pretty_public(config))
 
-    @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
         self._put("picture", name, image.copy())
 
-    @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        self.add_scalars({name: value}, step)
-
-    @force_init_env
-    def add_scalars(
-        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
-    ) -> None:
-        assert isinstance(scalar_dict, dict)
-        assert "step" not in scalar_dict, "Please set it directly through the step parameter"
-        self._put("scalars", {name: number(v) for name, v in scalar_dict.items() if isinstance(v, _NUMBERS)}, step)
+        if isinstance(value, _NUMBERS):
+            super().add_scalar(name, value, step)
 
     def close(self) -> None:
-        self._send_files(self._artifact_suffix, self._send_file)
         super().close()
-        if "_service" in vars(self) and self._outbox.is_done:
+        if "_outbox" in vars(self) and self._outbox.is_done:
             self._service.deactivate()
 
     def _send_file(self, path: Path, folder: Path) -> None:
@@ -286,24 +270,17 @@ class ClearMLVisBackend(TrackerVisBackend):
         init_kwargs: dict[str, Any] | None = None,
         artifact_suffix: str | tuple[str, ...] = (".py", ".pth"),
     ) -> None:
-        super().__init__(save_dir)  # type: ignore[arg-type]
-        self._init_kwargs, self._artifact_suffix = init_kwargs, artifact_suffix
+        super().__init__(save_dir, init_kwargs)
+        self._artifact_suffix = artifact_suffix
 
     def _init_env(self) -> None:
         self._open(**(self._init_kwargs or {}))
 
-    @force_init_env
-    def add_config(self, config: Any, **kwargs: Any) -> None:
-        self.cfg = config
-        self._outbox.put(lambda: self._service.task.connect_configuration(redact(config.to_dict())))
+    def _send_config(self, config: dict[str, Any]) -> None:
+        self._service.task.connect_configuration(config)
 
-    @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
         self._put("scalar", name, name, number(value), step)
-
-    def close(self) -> None:
-        self._send_files(self._artifact_suffix, lambda path, _: self._service.artifact(path.name, path))
-        super().close()
 
 
 @VISBACKENDS.register_module()
@@ -313,18 +290,12 @@ class NeptuneVisBackend(TrackerVisBackend):
     _kind = NeptuneRun
     _handle = "run"
 
-    def __init__(self, save_dir: str | None = None, init_kwargs: dict[str, Any] | None = None) -> None:
-        super().__init__(save_dir)  # type: ignore[arg-type]
-        self._init_kwargs = init_kwargs
-
     def _init_env(self) -> None:
         self._open(**({"mode": "offline"} if self._init_kwargs is None else self._init_kwargs))
 
-    @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
         self._put("content", "config", pretty_public(config))
 
-    @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
         self._put("image", "images", image.copy(), step, title=name)
 
@@ -342,27 +313,23 @@ class DVCLiveVisBackend(TrackerVisBackend):
         artifact_suffix: str | tuple[str, ...] = (".json", ".py"),
         init_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(save_dir)
-        self._artifact_suffix, self._init_kwargs = artifact_suffix, init_kwargs
+        super().__init__(save_dir, init_kwargs)
+        self._artifact_suffix = artifact_suffix
 
     def _init_env(self) -> None:
         os.makedirs(self._save_dir, exist_ok=True)
         options = {"dir": self._save_dir, "save_dvc_exp": True, "dvcyaml": None, "cache_images": True}
         self._open(**(self._init_kwargs or options))
 
-    @force_init_env
-    def add_config(self, config: Any, **kwargs: Any) -> None:
-        self.cfg = config
-        self._put("params", redact(config.to_dict()))
+    def _send_config(self, config: dict[str, Any]) -> None:
+        self._service.params(config)
 
-    @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
         assert image.dtype == np.uint8, f"an image has values of uint8, but got {image.dtype}"
         self._put("picture", f"{name}.png", image.copy())
 
-    def close(self) -> None:
-        self._send_files(self._artifact_suffix, lambda path, _: self._service.live.log_artifact(str(path)))
-        super().close()
+    def _send_file(self, path: Path, folder: Path) -> None:
+        self._service.live.log_artifact(str(path))
 
 
 @VISBACKENDS.register_module()
@@ -372,16 +339,11 @@ class AimVisBackend(TrackerVisBackend):
     _kind = AimRun
     _handle = "run"
 
-    def __init__(self, save_dir: str | None = None, init_kwargs: dict[str, Any] | None = None) -> None:
-        super().__init__(save_dir)  # type: ignore[arg-type]
-        self._init_kwargs = init_kwargs or {}
-
     def _init_env(self) -> None:
-        self._open(**{"repo": self._save_dir, **self._init_kwargs})
+        self._open(**{"repo": self._save_dir, **(self._init_kwargs or {})})
 
-    @force_init_env
-    def add_config(self, config: Any, **kwargs: Any) -> None:
-        self._outbox.put(lambda: self._service.run.__setitem__("hparams", redact(config.to_dict())))
+    def _send_config(self, config: dict[str, Any]) -> None:
+        self._service.run["hparams"] = config
 
 
 def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
