@@ -12,7 +12,6 @@ from etude.dialects.mmengine import names
 from etude.dialects.mmengine.checks.bounds import report_bounds
 from etude.dialects.mmengine.checks.components import Components, report_hook_methods
 from etude.dialects.mmengine.checks.results import report_results
-from etude.dialects.mmengine.checks.unused_values import report_unused
 from etude.dialects.mmengine.checks.values import is_fragment, report_values
 from etude.dialects.mmengine.projects import with_project
 from etude.dialects.openmm.checks.lowering import Lowering, accepted, number
@@ -144,7 +143,6 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     components.tell()
     report_bounds(low, WORDS.defaults)
     report_results(components)
-    report_unused(low)
     report_hook_methods(components)
     report_typos(low, WORDS)
     report_inherited(low)

@@ -63,7 +63,6 @@ def report_bounds(low: Lowering, defaults: Mapping[tuple[str, ...], str]) -> Non
             bare = name.rpartition(".")[2] if isinstance(name, str) else ""
             if bare and bare not in own:
                 _refused(low, path, value, bare)
-    _dynamic_intervals(low)
     report_weights(low, "load_from")
     _epochs_among_iterations(low)
 
@@ -84,20 +83,6 @@ def _bounds_of(name: str, given: Given) -> Iterator[tuple[str, Bound]]:
         kind = str(given.get("ema_type", "ExponentialMovingAverage")).rpartition(".")[2]
         if kind in _MOMENTA:
             yield "momentum", _MOMENTA[kind]
-
-
-def _dynamic_intervals(low: Lowering) -> None:
-    """Check ``dynamic_intervals``: the loop takes tuples and nothing else."""
-    path = ("train_cfg", "dynamic_intervals")
-    given = low.tree.get(*path)
-    if given is None or low.has_error(path):
-        return
-    pairs = given if isinstance(given, list) else []
-    if pairs and all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        return
-    written = [tuple(pair) for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2]
-    hint = f"write {written}" if written and len(written) == len(pairs) else "such as [(10, 1)]"
-    low.error(low.place(*path), f"{dotted(path)} must be a list of tuples (begin, interval), not {given!r}", hint)
 
 
 def _epochs_among_iterations(low: Lowering) -> None:

@@ -62,10 +62,7 @@ _GIVEN: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Keys that stand beside the arguments of a class.
 _BESIDE = ("type", "_scope_", "_delete_", "by_epoch")
-#: Names in a config that are no dicts with a type → their registries.
-_NAMES = {("optim_wrapper", "constructor"): "OPTIM_WRAPPER_CONSTRUCTORS"}
 _BROUGHT = ("MODELS", "DATASETS", "METRICS", "FUNCTIONS")
-_WORDS = {"AVERAGED": "averaged model"}
 _CONSTRUCTORS = {"LearningRateDecayOptimWrapperConstructor", "LayerDecayOptimWrapperConstructor"}
 
 
@@ -73,8 +70,7 @@ class Components:
     """Tells, in the findings of ``low``, what is wrong with names and arguments; ``words`` are the dialect's own."""
 
     def __init__(self, low: Lowering, words: Words, tables: Mapping[str, Mapping[str, str]]) -> None:
-        averaged = {name: target for name, target in tables["MODELS"].items() if ".averaged:" in target}
-        self.low, self.words, self.tables = low, words, {**tables, "AVERAGED": averaged}
+        self.low, self.words, self.tables = low, words, tables
         self.project = scope_of(low.tree.values, low.tree.files)
         self.projects = set(registered_by(self.project).values())
         self.folders = (*low.folders, *beside_mmcv2())
@@ -86,26 +82,8 @@ class Components:
         for path, value in self.low.tree.walk():
             if isinstance(value, Mapping) and path[0] in self.words.top:
                 self._component(path, value)
-        for path, table in _NAMES.items():
-            self._name(path, self.low.tree.get(*path), (table,), also=_CONSTRUCTORS)
-        for path, value in self.low.tree.walk():
-            if path[0] in ("custom_hooks", "default_hooks") and _last(value) == "EMAHook" and path[-1] == "type":
-                self._averaged(path[:-1], self.low.tree.get(*path[:-1]))
-
-    def _averaged(self, path: Path, value: Mapping[Any, Any]) -> None:
-        """Pass what ``EMAHook`` does not take itself to the averaged model."""
-        name = value.get("ema_type", "ExponentialMovingAverage")
-        self._name((*path, "ema_type"), name, ("AVERAGED",))
-        targets = self.target(name, ("MODELS",)), self.target("EMAHook", ("HOOKS",))
-        signatures = [self._signature(target) for target in targets]
-        if signatures[0] is None or signatures[0].open:
-            return
-        takes = {p.key for signature in signatures if signature for p in signature.parameters} - {"model"}
-        for key in value:
-            if key not in (*takes, *_BESIDE, "priority") and not self.low.has_error((*path, key)):
-                hint = suggest(str(key), takes)
-                text = f"unknown key {dotted((*path, key))}: neither EMAHook nor {name} takes it"
-                self.low.error(self.low.place(*path, key), text, hint)
+        constructor = ("optim_wrapper", "constructor")
+        self._name(constructor, self.low.tree.get(*constructor), ("OPTIM_WRAPPER_CONSTRUCTORS",), also=_CONSTRUCTORS)
 
     def _signature(self, target: str) -> scan.Signature | None:
         return scan.signature(target, folders=self.folders, known=self.words.known) if target else None
@@ -215,7 +193,7 @@ class Components:
             return
         near = nearest(name, known)
         if owner_of(name) or self._knows_all(tables[0]) or (near and is_slip(name.casefold(), near.casefold())):
-            word = _WORDS.get(tables[0]) or tables[0].lower().replace("_", " ").rstrip("s")
+            word = tables[0].lower().replace("_", " ").rstrip("s")
             hint = remedy(name, known) if near or owner_of(name) else self._where_it_would_be(tables)
             self.low.error(self.low.place(*path), f"no {word} is called {name!r}", hint)
         else:
@@ -247,8 +225,7 @@ class Components:
         return (bool(self.low.modules) or table not in _BROUGHT) and self._knows_all_names
 
     def _names_of(self, table: str) -> list[str]:
-        home = "MODELS" if table == "AVERAGED" else table
-        return [*self.tables.get(table, {}), *(entry for where, entry in self.low.registered if where == home)]
+        return [*self.tables.get(table, {}), *(entry for where, entry in self.low.registered if where == table)]
 
     def _where_it_would_be(self, tables: tuple[str, ...]) -> str:
         if not self.low.modules:

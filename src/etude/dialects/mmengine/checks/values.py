@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etude.config.files import display
 from etude.config.tree import Path, dotted
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.project_names import MODULE2PACKAGE
 from etude.errors import is_slip, nearest, suggest
-from etude.plan import Place
 from etude.records import replace
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
@@ -74,6 +71,7 @@ def report_values(low: Lowering) -> None:
         if isinstance(value, Mapping):
             if where[0] == "param_scheduler":
                 _window(low, where, value)
+                _late_window(low, where, value)
             if "rule" in value and where[0] in ("default_hooks", "custom_hooks", "param_scheduler"):
                 _one_of(low, (*where, "rule"), ("greater", "less"))
     _one_of(low, ("log_level",), _LEVELS)
@@ -83,17 +81,9 @@ def report_values(low: Lowering) -> None:
     _no_slip_of(low, ("env_cfg", "dist_cfg", "backend"), _BACKENDS)
     _whole(low, ("randomness", "seed"))
     _loop(low)
-    _two_ways_of_bases(low)
-
-
-def _two_ways_of_bases(low: Lowering) -> None:
-    """Report a file that imports its bases and lists others: those are ignored."""
-    for file, text in low.tree.files.items():
-        listed = re.search(r"^_base_\s*=", text, re.MULTILINE)
-        if listed and file.endswith(".py") and re.search(r"^with read_base\(\):", text, re.MULTILINE):
-            at = Place(display(file), text.count("\n", 0, listed.start()) + 1)
-            hint = "import that file under `with read_base():`, or name all of them in `_base_`"
-            low.error(at, "`_base_` does nothing in a file that has `with read_base():`", hint)
+    _resume(low)
+    _scaling(low)
+    _schedulers_by_name(low)
 
 
 def _kind(low: Lowering, key: str) -> None:
@@ -179,11 +169,48 @@ def _loop(low: Lowering) -> None:
         low.error(at, "train_cfg.val_interval must be at least 1, not 0", "leave the three `val_…` keys out for none")
 
 
+def _resume(low: Lowering) -> None:
+    given = low.tree.get("resume")
+    if isinstance(given, str):
+        hint = f"write resume=True and load_from={given!r}"
+        low.warning(low.place("resume"), f"resume is True or False: the file {given!r} is not looked at", hint)
+
+
+def _scaling(low: Lowering) -> None:
+    given = low.tree.get("auto_scale_lr")
+    if isinstance(given, Mapping) and given.get("enable") and "base_batch_size" not in given:
+        hint = "give the size of batches that the learning rate is meant for"
+        low.error(low.place("auto_scale_lr"), "auto_scale_lr needs `base_batch_size`", hint)
+
+
+def _schedulers_by_name(low: Lowering) -> None:
+    """Schedulers by the names of several optimizers, where there is one."""
+    given, wrapper = low.tree.get("param_scheduler"), low.tree.get("optim_wrapper")
+    named = isinstance(given, Mapping) and "type" not in given and bool(given)
+    single = isinstance(wrapper, Mapping) and "optimizer" in wrapper and "constructor" not in wrapper
+    if named and single:
+        text = f"param_scheduler names optimizers ({', '.join(map(str, given))}), but there is one without a name"
+        low.error(low.place("param_scheduler"), text, "write a list of schedulers")
+
+
 def _window(low: Lowering, path: Path, given: Mapping[Any, Any]) -> None:
     begin, end = given.get("begin", 0), given.get("end")
     numbers = isinstance(begin, int | float) and isinstance(end, int | float)
     if numbers and end <= begin:
         low.error(low.place(*path, "end"), f"{dotted(path)} ends at {end}, which is not after its begin {begin}")
+
+
+def _late_window(low: Lowering, path: Path, given: Mapping[Any, Any]) -> None:
+    """Report a scheduler that begins when the run is over."""
+    by_epoch, begin = bool(given.get("by_epoch", True)), given.get("begin", 0)
+    length = low.tree.get("train_cfg", "max_epochs" if by_epoch else "max_iters")
+    if isinstance(begin, int) and isinstance(length, int) and begin >= length > 0:
+        unit = "epoch" if by_epoch else "iteration"
+        text = f"{dotted(path)} begins after {unit} {begin}, but the run has {length}"
+        if "end" not in given:  # it ends with the run, and MMEngine refuses an end before the beginning
+            low.error(low.place(*path, "begin"), text, "begin earlier, or leave it out")
+        else:
+            low.warning(low.place(*path, "begin"), f"{text}: it never acts")
 
 
 def _whole(low: Lowering, path: Path) -> None:
