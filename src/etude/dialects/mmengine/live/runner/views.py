@@ -12,6 +12,11 @@ from etude.core.run import Run
 from etude.dialects.mmengine.live.loops import BaseLoop
 
 
+def _reads(attribute: str) -> Any:
+    """Return a property that only reads: ``attrgetter`` is faster than a method, and hooks ask several times a step."""
+    return property(attrgetter(attribute))
+
+
 @cache
 def _is_loop(kind: type) -> bool:
     """Return whether a loop is built (not a config). Cached per class, because it is asked several times per step."""
@@ -31,23 +36,27 @@ class Views:
     _train_loop: Any
     _val_loop: Any
     _test_loop: Any
-    experiment_name: str
-    model_name: str
-    work_dir: str
-    log_dir: str
-    launcher: str
-    distributed: bool
-    rank: int
-    world_size: int
-    deterministic: bool
+
+    experiment_name: str = _reads("_experiment_name")
+    model_name: str = _reads("_model_name")
+    work_dir: str = _reads("_work_dir")
+    log_dir: str = _reads("_log_dir")
+    launcher: str = _reads("_launcher")
+    distributed: bool = _reads("_distributed")
+    rank: int = _reads("_rank")
+    world_size: int = _reads("_world_size")
+    deterministic: bool = _reads("_deterministic")
     #: When this run started: ``20240131_120000``.
-    timestamp: str
-    seed: int | None
-    train_dataloader: Any
-    val_dataloader: Any
-    test_dataloader: Any
-    val_evaluator: Any
-    test_evaluator: Any
+    timestamp: str = _reads("_timestamp")
+    seed: int | None = _reads("_seed")
+    train_dataloader: Any = _reads("train_loop.dataloader")
+    val_dataloader: Any = _reads("val_loop.dataloader")
+    test_dataloader: Any = _reads("test_loop.dataloader")
+    val_evaluator: Any = _reads("val_loop.evaluator")
+    test_evaluator: Any = _reads("test_loop.evaluator")
+    #: The number of epochs or iterations between validations, and the first of them that may be validated.
+    val_interval: int = _reads("train_loop.val_interval")
+    val_begin: int = _reads("train_loop.val_begin")
 
     @property
     def model(self) -> nn.Module:
@@ -83,16 +92,6 @@ class Views:
         return loop.max_iters if _is_loop(type(loop)) else 0  # type: ignore[arg-type]
 
     @property
-    def val_interval(self) -> int:
-        """Return the number of epochs or iterations between validations."""
-        return int(self.train_loop.val_interval)
-
-    @property
-    def val_begin(self) -> int:
-        """Return the first epoch or iteration that may be validated."""
-        return int(self.train_loop.val_begin)
-
-    @property
     def train_loop(self) -> Any:
         """Return the train loop, built on first use."""
         if isinstance(self._train_loop, dict):
@@ -112,19 +111,3 @@ class Views:
         if isinstance(self._test_loop, dict):
             self._test_loop = self.build_test_loop(self._test_loop)  # type: ignore[attr-defined]
         return self._test_loop
-
-
-#: Read-only properties of a runner → the attributes that hold them.
-_READERS = {
-    **{
-        name: f"_{name}"
-        for name in (
-            "experiment_name", "model_name", "work_dir", "log_dir", "launcher", "distributed", "rank", "world_size",
-            "deterministic", "timestamp", "seed",
-        )
-    },
-    **{f"{mode}_dataloader": f"{mode}_loop.dataloader" for mode in ("train", "val", "test")},
-    **{f"{mode}_evaluator": f"{mode}_loop.evaluator" for mode in ("val", "test")},
-}  # fmt: skip
-for _name, _attribute in _READERS.items():
-    setattr(Views, _name, property(attrgetter(_attribute)))
