@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -128,22 +127,12 @@ def write_text(path: str, text: str) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def write_json(path: str, value: Any) -> None:
-    """Write a JSON file; it is replaced as a whole."""
-    write_text(path, json.dumps(value))
-
-
 def remove(path: str) -> None:
-    """Remove a file, or the folder of a sharded checkpoint, if there is one."""
+    """Remove a file, or a folder with everything in it, if there is one."""
     if os.path.isdir(path):
-        remove_folder(path)
+        shutil.rmtree(path, ignore_errors=True)
     elif os.path.lexists(path):
         os.remove(path)
-
-
-def remove_folder(path: str) -> None:
-    """Remove a folder with everything in it, if there is one."""
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def note_path(path: str) -> str:
@@ -179,8 +168,8 @@ def _alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:
-        return True
+    except OSError:  # it belongs to another user
+        pass
     return True
 
 

@@ -6,8 +6,8 @@ import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Mapping
+from contextlib import nullcontext, redirect_stdout
 from io import TextIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,8 @@ def build(plan: Plan, options: Options) -> Run:
     apply_options(cfg, options, file)
     add_defaults(cfg)
     _shorten(cfg, plan, options.extras)
-    with _silence(options.quiet):
+    # The logger, which is made here, keeps the standard output that it finds.
+    with redirect_stdout(_Discard()) if options.quiet else nullcontext():
         runner = RUNNERS.build(cfg)
     return _as_run(runner, plan, grace=options.grace)
 
@@ -91,16 +92,6 @@ class _Stops(Stops):
         if self.signals.received is not None and validates and run.world.size == 1:
             reason, code = SIGNALS[self.signals.received]
             raise Stopped(f"{reason} in the validation after step {run.done}", code)
-
-
-@contextmanager
-def _silence(quiet: bool) -> Iterator[None]:
-    """Discard standard output while the logger is made, if ``quiet``: the logger keeps the stream it finds there."""
-    if not quiet:
-        yield
-        return
-    with redirect_stdout(_Discard()):
-        yield
 
 
 class _Discard(TextIOBase):

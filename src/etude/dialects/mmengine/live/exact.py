@@ -7,7 +7,6 @@ its own generators, and gradients of its own in an unfinished group.
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -19,14 +18,9 @@ from torch.distributed import distributed_c10d
 from etude.data.resume import Snapshot
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live.data.sampler import DefaultSampler, InfiniteSampler
-from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
+from etude.dialects.openmm.state import is_wrapper
 
 KEY = "etude"
-
-
-def new_id() -> str:
-    """Return an id that tells one save from any other."""
-    return uuid.uuid4().hex
 
 
 def share_of(runner: Any) -> dict[str, Any]:
@@ -102,7 +96,7 @@ def on_cpu(value: Any) -> Any:
 
 def _own_buffers(runner: Any) -> dict[str, Any]:
     """Running statistics of a process that is not the first, whose own are in the weights of the checkpoint."""
-    return dict(runner.model.module.named_buffers()) if runner.rank > 0 and is_model_wrapper(runner.model) else {}
+    return dict(runner.model.module.named_buffers()) if runner.rank > 0 and is_wrapper(runner.model) else {}
 
 
 def named(wrapper: Any) -> list[tuple[str, Any]]:

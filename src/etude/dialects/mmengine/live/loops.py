@@ -65,7 +65,7 @@ class _TrainLoop(BaseLoop):
         self.val_begin, self.val_interval = val_begin, val_interval
         self.stop_training = False
         #: The position in the training data.
-        self.passes = Passes(lambda: self.dataloader, lambda: self.core.step, _warn)
+        self.passes = Passes(lambda: self.dataloader, lambda: self.core.step, log_warning)
         dataset: Any = getattr(self.dataloader, "dataset", None)
         if hasattr(dataset, "metainfo"):
             runner.visualizer.dataset_meta = dataset.metainfo
@@ -348,10 +348,6 @@ class TestLoop(_EvaluationLoop):
 
     mode = "test"
     __test__ = False
-
-
-def _warn(text: str) -> None:
-    log_warning(text)
 
 
 def calc_dynamic_intervals(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from etude.core.hook import Call, HookTable
@@ -85,7 +86,7 @@ class _Stage:
         if hasattr(loop, "passes"):
             loop.passes.begin = lambda number, skip=0, restart=None: iter(blank)
         if hasattr(loop, "dataloader_iterator"):
-            loop.dataloader_iterator = _Endless(blank)
+            loop.dataloader_iterator = itertools.repeat(blank._batch)
         self.run.model.train_step = self._train_step
         runner.call_hook = self._call_hook
         if runner.val_loop is not None:
@@ -168,25 +169,6 @@ def _note_what_depends(runner: Any, record: Record) -> None:
             )
     if runner._resume:
         record.note("the run would be resumed; it is shown from the beginning")
-
-
-class _Endless:
-    """Blank batches for a loop by iterations."""
-
-    def __init__(self, blank: Blank) -> None:
-        self._dataloader, self._epoch = blank, 0
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return self._dataloader._batch
-
-    def __len__(self) -> int:
-        return len(self._dataloader)
-
-    def skip(self, count: int) -> None:
-        """Do nothing: blank batches are all the same."""
 
 
 class _Quiet:

@@ -9,11 +9,11 @@ from torch import nn
 
 from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
 from etude.dialects.mmengine.live.model.averaged import BaseAveragedModel, follow, swap
-from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.openmm.live.checkpoint import DEFAULT_REVISE, load_state_dict
 from etude.dialects.openmm.live.loader import revised, state_of
 from etude.dialects.openmm.logging import log_warning
 from etude.dialects.openmm.registries.root import MODELS
+from etude.dialects.openmm.state import unwrapped
 
 
 class EMAHook(Hook):
@@ -44,8 +44,7 @@ class EMAHook(Hook):
         self._swapped = False
 
     def before_run(self, runner: Any) -> None:
-        model: nn.Module = runner.model
-        source: nn.Module = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]
+        source: nn.Module = unwrapped(runner.model)
         if getattr(self, "src_model", None) is source:
             return  # a test after training measures the average that was trained
         self.src_model = source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -138,7 +139,7 @@ class LoggerHook(Hook):
             runner, len(runner.test_dataloader), "test", with_non_scalar=True
         )
         runner.logger.info(text)
-        files.write_json(os.path.join(runner.log_dir, str(self.json_log_path)), self._process_tags(tag))
+        files.write_text(os.path.join(runner.log_dir, str(self.json_log_path)), json.dumps(self._process_tags(tag)))
 
     def after_run(self, runner: Any) -> None:
         runner.visualizer.close()

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from etude.dialects.mmengine.live.device import get_max_cuda_memory
+from etude.dialects.openmm.live.processes import is_distributed
 from etude.dialects.openmm.registries.root import LOG_PROCESSORS
 
 
@@ -188,9 +190,8 @@ class LogProcessor:
     def _get_max_memory(self, runner: Any) -> int:
         """Return the peak device memory in MB since the last line, over all ranks."""
         device = getattr(runner.model, "output_device", None)
-        peak = int(torch.cuda.max_memory_allocated(device)) // (1024 * 1024)
-        torch.cuda.reset_peak_memory_stats(device)
-        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        peak = get_max_cuda_memory(device)
+        if not is_distributed():
             return peak
         most = torch.tensor([peak], dtype=torch.int, device=device)
         torch.distributed.reduce(most, 0, op=torch.distributed.ReduceOp.MAX)

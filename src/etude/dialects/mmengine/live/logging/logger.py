@@ -11,8 +11,8 @@ from collections.abc import Callable
 from logging import Formatter, Logger, LogRecord
 from typing import Any
 
-import torch
-
+from etude.dialects.openmm.live.processes import get_rank as _get_rank
+from etude.dialects.openmm.live.processes import get_world_size as _get_world_size
 from etude.dialects.openmm.logging import print_log, use_manager
 from etude.dialects.openmm.registries.managers import ManagerMixin
 
@@ -143,18 +143,6 @@ def _shows_colours() -> bool:
         return os.environ.get("TERM") != "dumb" and sys.stdout.isatty()
     except (AttributeError, ValueError):
         return False
-
-
-def _distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def _get_rank() -> int:
-    return torch.distributed.get_rank() if _distributed() else 0
-
-
-def _get_world_size() -> int:
-    return torch.distributed.get_world_size() if _distributed() else 1
 
 
 def _file_of_rank(path: str, rank: int) -> str:

@@ -56,7 +56,8 @@ class BaseModel(BaseModule):
     def forward(self, inputs: Tensor, data_samples: list[Any] | None = None, mode: str = "tensor") -> Any:
         """Return losses, predictions or raw outputs, as ``mode`` says."""
 
-    def _run_forward(self, data: Any, mode: str) -> Any:
+    def _run_forward(self: Any, data: Any, mode: str) -> Any:
+        """Call the model with what the preprocessor gave. Wrappers of models have this method, too."""
         try:
             if isinstance(data, Mapping):
                 return self(**data, mode=mode)

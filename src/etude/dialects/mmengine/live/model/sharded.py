@@ -19,7 +19,7 @@ from torch.distributed.fsdp import (
     ShardingStrategy,
 )
 
-from etude.dialects.mmengine.live.model.base_model import learn
+from etude.dialects.mmengine.live.model.base_model import BaseModel, learn
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.openmm.registries.root import FUNCTIONS
 from etude.dialects.openmm.state import add_wrapper
@@ -70,9 +70,7 @@ class MMFullyShardedDataParallel(FullyShardedDataParallel):
         return self._run_forward(data, mode="predict")
 
     test_step = val_step
-
-    def _run_forward(self, data: Any, mode: str) -> Any:
-        return self(**data, mode=mode) if isinstance(data, dict) else self(*data, mode=mode)
+    _run_forward = BaseModel._run_forward
 
 
 add_wrapper(MMFullyShardedDataParallel)

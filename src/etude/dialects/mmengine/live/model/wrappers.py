@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from etude.dialects.mmengine.live.model.base_model import learn
+from etude.dialects.mmengine.live.device import default_device
+from etude.dialects.mmengine.live.model.base_model import BaseModel, learn
 from etude.dialects.mmengine.live.model.utils import detect_anomalous_params
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.openmm.registries.root import MODEL_WRAPPERS
@@ -39,12 +39,7 @@ class MMDistributedDataParallel(DistributedDataParallel):
     def test_step(self, data: Any) -> Any:
         return self.module.test_step(data)
 
-    def _run_forward(self, data: Any, mode: str) -> Any:
-        if isinstance(data, dict):
-            return self(**data, mode=mode)
-        if isinstance(data, list | tuple):
-            return self(*data, mode=mode)
-        raise TypeError(f"the data preprocessor should give a list, a tuple or a dict, got {type(data).__name__}")
+    _run_forward = BaseModel._run_forward
 
 
 class MMSeparateDistributedDataParallel(nn.Module):
@@ -59,9 +54,8 @@ class MMSeparateDistributedDataParallel(nn.Module):
     ) -> None:
         super().__init__()
         self.module = module
-        device = _device()
         for name, child in module.named_children():
-            made = child.to(device)
+            made = child.to(default_device())
             if any(parameter.requires_grad for parameter in child.parameters()):
                 made = MMDistributedDataParallel(
                     module=made,
@@ -107,7 +101,3 @@ def is_model_wrapper(model: nn.Module, registry: Any = None) -> bool:
         return is_wrapper(model)
     kinds = tuple(kind for kind in registry._module_dict.values() if isinstance(kind, type))
     return isinstance(model, kinds) or any(is_model_wrapper(model, child) for child in registry.children.values())
-
-
-def _device() -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")

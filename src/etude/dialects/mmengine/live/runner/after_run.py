@@ -82,13 +82,9 @@ class Afterwards(Views):
             self._forget_notes(path)
             files.write(files.note_path(path), files.plain(note))
 
-    def _set_newest(self, newest: tuple[str, str, tuple[int, int]]) -> None:
-        self._newest = newest
-
     def _forget_notes(self, checkpoint: str) -> None:
-        folder = os.path.dirname(files.note_path(checkpoint))
         if is_main_process():
-            files.remove_folder(folder)
+            files.remove(os.path.dirname(files.note_path(checkpoint)))
 
     def _forget_if_over(self) -> None:
         """Remove the notes of a run that has come to its end."""

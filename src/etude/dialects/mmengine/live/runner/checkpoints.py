@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 import warnings
 from collections.abc import Mapping
 from functools import partial
@@ -21,14 +22,13 @@ from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.hooks.hook import OUTDATED
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
 from etude.dialects.mmengine.live.model import sharded
-from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.runner.after_run import Afterwards, scheduler_states
 from etude.dialects.mmengine.names import VERSION
 from etude.dialects.openmm.config.config_base import dump_public, pretty_public
 from etude.dialects.openmm.live.checkpoint import DEFAULT_REVISE, _load_checkpoint, _load_checkpoint_to_model
 from etude.dialects.openmm.live.loader import revised, state_of
-from etude.dialects.openmm.state import get_state_dict, weights_to_cpu
+from etude.dialects.openmm.state import get_state_dict, is_wrapper, unwrapped, weights_to_cpu
 from etude.errors import ResumeError
 
 
@@ -78,10 +78,10 @@ class Checkpoints(Afterwards):
         """Load the weights of a file; hooks may change its content first. Returns the content."""
         checkpoint = _load_checkpoint(filename, map_location=map_location, logger="current")
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)  # type: ignore[attr-defined]
-        model: Any = self.model.module if is_model_wrapper(self.model) else self.model
         if sharded.is_sharded(self.model):
             sharded.load_weights(self.model, revised(state_of(checkpoint, ""), revise_keys), strict=strict)
         else:
+            model = unwrapped(self.model)
             _load_checkpoint_to_model(model, checkpoint, strict, logger=self.logger, revise_keys=revise_keys)
         self._has_loaded = True
         self.logger.info(f"Load checkpoint from {filename}")
@@ -238,7 +238,7 @@ class Checkpoints(Afterwards):
             checkpoint["optimizer"] = optimizer
             shares, self._shares = self._shares or [exact.share_of(self)], None
             checkpoint["meta"][exact.KEY] = {
-                "id": exact.new_id(),
+                "id": uuid.uuid4().hex,  # tells one save from any other
                 "shares": shares,
                 "owes_validation": self.owes_validation or _is_ahead(checkpoint["meta"], self),
                 "scalars": self._before[1] if self._cut and self._before else self._scalars(),
@@ -253,12 +253,13 @@ class Checkpoints(Afterwards):
         self.later.write(partial(files.write, path), files.plain(checkpoint))
         if save_optimizer:
             counters = int(checkpoint["meta"]["epoch"]), int(checkpoint["meta"]["iter"])
-            self.later.then(partial(self._set_newest, (path, checkpoint["meta"][exact.KEY]["id"], counters)))
+            newest = path, checkpoint["meta"][exact.KEY]["id"], counters
+            self.later.then(partial(setattr, self, "_newest", newest))
 
     def _weights(self) -> Any:
         if sharded.is_sharded(self.model):
             return sharded.weights_of(self.model)
-        return get_state_dict(self.model.module) if is_model_wrapper(self.model) else self.model.state_dict()
+        return get_state_dict(self.model.module) if is_wrapper(self.model) else self.model.state_dict()
 
     def _optimizer_state(self) -> dict[str, Any]:
         if not isinstance(self.optim_wrapper, OptimWrapper):

@@ -64,22 +64,20 @@ def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_r
     return own
 
 
-def describe(env_cfg: dict[str, Any], *, seed: int | None, deterministic: bool, launcher: str, cfg: Any) -> str:
+def describe(env_cfg: dict[str, Any], runner: Any) -> str:
     """Describe where and how this run happens, for its log."""
     facts = {
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "seed": seed,
-        "deterministic": deterministic,
-        "launcher": launcher,
+        "seed": runner.seed,
+        "deterministic": runner.deterministic,
+        "launcher": runner.launcher,
         "processes": get_world_size(),
         **{key: value for key, value in env_cfg.items() if key != "dist_cfg"},
     }
     lines = "\n".join(f"    {name}: {value}" for name, value in facts.items())
     bar = "-" * 60
-    return (
-        f"\n{bar}\nEnvironment:\n{lines}\n{bar}\nConfig:\n{pretty_public(cfg) if hasattr(cfg, 'pretty_text') else ''}"
-    )
+    return f"\n{bar}\nEnvironment:\n{lines}\n{bar}\nConfig:\n{pretty_public(runner.cfg)}"
 
 
 def unique_name(given: str | None, config_file: str | None, timestamp: str) -> str:

@@ -25,10 +25,9 @@ def compile_method(model: nn.Module, target: str, options: bool | dict[str, Any]
     print_log(f"{target} of the model is compiled: the first iterations take longer", logger="current")
 
 
-def recompute_activations(model: nn.Module, names: str | list[str] | None) -> None:
-    """Turn on activation checkpointing for the modules ``names``: backward runs their forward again."""
-    wanted = [names] if isinstance(names, str) else list(names or ())
-    for name in wanted:
+def turn_on_activation_checkpointing(model: nn.Module, modules: str | list[str]) -> None:
+    """Turn on activation checkpointing for ``modules``, given by name: backward runs their forward again."""
+    for name in [modules] if isinstance(modules, str) else modules:
         module = model.get_submodule(name)
         module.forward = _checkpointed_forward(module)
 
@@ -56,8 +55,3 @@ def _frozen_statistics(norms: list[Any]) -> Iterator[None]:
     finally:
         for norm, momentum, count in before:
             norm.momentum, norm.num_batches_tracked = momentum, count
-
-
-def turn_on_activation_checkpointing(model: nn.Module, modules: str | list[str]) -> None:
-    """Call :func:`recompute_activations`; MMEngine's name for it."""
-    recompute_activations(model, modules)

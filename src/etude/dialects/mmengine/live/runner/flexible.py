@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from torch import nn
 
-from etude.core.run import Run
 from etude.dialects.mmengine.live.dist.utils import infer_launcher
-from etude.dialects.mmengine.live.runner.runner import _ARGUMENTS, _DEFAULTS, Runner, TrainStep
+from etude.dialects.mmengine.live.runner.runner import Runner
 from etude.dialects.mmengine.live.strategies import BaseStrategy
 from etude.dialects.openmm.registries.root import STRATEGIES
 
@@ -52,22 +50,19 @@ class FlexibleRunner(Runner):
     @classmethod
     def from_cfg(cls, cfg: Any) -> Any:
         """Return a runner from a config, whose keys are the arguments."""
-        cfg = copy.deepcopy(cfg)
-        given = {name: cfg.get(name, copy.deepcopy(_DEFAULTS.get(name))) for name in _ARGUMENTS}
+        cfg, given = cls._arguments(cfg)
         given |= {
+            "work_dir": cfg.get("work_dir", "work_dirs"),
             "launcher": cfg.get("launcher"),
             "strategy": cfg.get("strategy"),
             "compile": cfg.get("compile", False),
         }
-        return cls(model=cfg["model"], work_dir=cfg.get("work_dir", "work_dirs"), cfg=cfg, **given)
+        return cls(cfg=cfg, **given)
 
-    def _make_model(self, model: nn.Module | dict[str, Any], data_preprocessor: Any) -> None:
-        if isinstance(model, dict) and data_preprocessor is not None:
-            model = {"data_preprocessor": data_preprocessor, **model}
+    def _placed(self, model: nn.Module) -> nn.Module:
+        """Return the model as it is: the strategy places it, when a loop begins."""
         self.strategy = self.build_strategy(self._strategy_cfg)
-        made = self.build_model(model)
-        self.core_run = Run(model=made, update=TrainStep(self), loop=self._train_run, runner=self)
-        self._model_name = type(made).__name__
+        return model
 
     def build_strategy(self, strategy: BaseStrategy | dict[str, Any] | None = None) -> BaseStrategy:
         """Return the strategy. The default is DDP if there are several processes, else a single device."""

@@ -15,14 +15,14 @@ from etude.dialects.mmengine.live import exact
 from etude.dialects.mmengine.live.dist.collectives import broadcast
 from etude.dialects.mmengine.live.dist.utils import get_dist_info
 from etude.dialects.mmengine.live.loops import BaseLoop
-from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.runner import environment
 from etude.dialects.mmengine.live.runner.building import Building
 from etude.dialects.mmengine.live.runner.checkpoints import Checkpoints
-from etude.dialects.mmengine.live.runner.features import recompute_activations
+from etude.dialects.mmengine.live.runner.features import turn_on_activation_checkpointing
 from etude.dialects.mmengine.live.runner.hooking import Hooking
 from etude.dialects.openmm.config.config_v2 import Config
 from etude.dialects.openmm.registries.managers import DefaultScope
+from etude.dialects.openmm.state import unwrapped
 from etude.errors import DataError
 from etude.hooks.signals import saving_at_signals
 
@@ -108,7 +108,7 @@ class Runner(Building, Checkpoints, Hooking):
 
         self._start(launcher, env_cfg, randomness)
         self._open_logs(experiment_name, default_scope, log_processor, log_level)
-        self._log_env(env_cfg)
+        self.logger.info(environment.describe(env_cfg, self))
         self.message_hub = self.build_message_hub()
         self.visualizer = self.build_visualizer(visualizer)
         if self.cfg:
@@ -124,9 +124,15 @@ class Runner(Building, Checkpoints, Hooking):
     @classmethod
     def from_cfg(cls, cfg: Any) -> Any:
         """Build a runner from a config whose keys are the arguments. Other keys stay readable as ``runner.cfg``."""
+        cfg, given = cls._arguments(cfg)
+        return cls(work_dir=cfg["work_dir"], cfg=cfg, **given)
+
+    @staticmethod
+    def _arguments(cfg: Any) -> tuple[Any, dict[str, Any]]:
+        """Return a copy of the config, and the arguments that it gives."""
         cfg = copy.deepcopy(cfg)
         given = {name: cfg.get(name, copy.deepcopy(_DEFAULTS.get(name))) for name in _ARGUMENTS}
-        return cls(model=cfg["model"], work_dir=cfg["work_dir"], cfg=cfg, **given)
+        return cfg, {"model": cfg["model"], **given}
 
     # -- setting up ----------------------------------------------------------------------------------------------
 
@@ -161,29 +167,19 @@ class Runner(Building, Checkpoints, Hooking):
         self._deterministic = deterministic
         self._seed = environment.set_random_seed(seed, deterministic=deterministic, diff_rank_seed=diff_rank_seed)
 
-    def _log_env(self, env_cfg: dict[str, Any]) -> None:
-        self.logger.info(
-            environment.describe(
-                env_cfg,
-                seed=self.seed,
-                deterministic=self._deterministic,
-                launcher=self._launcher,
-                cfg=self.cfg,
-            )
-        )
-
     def _make_model(self, model: nn.Module | dict[str, Any], data_preprocessor: Any) -> None:
         if isinstance(model, dict) and data_preprocessor is not None:
             model = {"data_preprocessor": data_preprocessor, **model}
-        made = self.wrap_model(self.cfg.get("model_wrapper_cfg"), self.build_model(model))
+        made = self._placed(self.build_model(model))
         self.core_run = Run(model=made, update=TrainStep(self), loop=self._train_run, runner=self)
-        self._model_name = type(self._bare_model()).__name__
+        self._model_name = type(unwrapped(made)).__name__
 
     def _train_run(self, run: Run) -> None:
         self.train()
 
-    def _bare_model(self) -> nn.Module:
-        return self.model.module if is_model_wrapper(self.model) else self.model  # type: ignore[return-value]
+    def _placed(self, model: nn.Module) -> nn.Module:
+        """Return the model on its device, wrapped where that is needed."""
+        return self.wrap_model(self.cfg.get("model_wrapper_cfg"), model)
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -242,7 +238,7 @@ class Runner(Building, Checkpoints, Hooking):
         if loop is None:
             raise RuntimeError(f"`self._{verb}_loop` should not be None when calling {verb} method: give {arguments}")
         purpose = {"train_step": "train", "val_step": "validate", "test_step": "test"}[step]
-        assert hasattr(self._bare_model(), step), (
+        assert hasattr(unwrapped(self.model), step), (
             f"If you want to {purpose} your model, please make sure your model has implemented `{step}`: "
             f"{self._model_name} has none"
         )
@@ -268,23 +264,22 @@ class Runner(Building, Checkpoints, Hooking):
         """Give Étude's run the parts that are built late."""
         run, loop = self.core_run, self._train_loop
         run.data["train"] = self.train_dataloader
-        named = self.optim_wrapper.items() if hasattr(self.optim_wrapper, "items") else [("", self.optim_wrapper)]
-        run.optimizers = {name: wrapper.optimizer for name, wrapper in named}
+        run.optimizers = {name: wrapper.optimizer for name, wrapper in exact.named(self.optim_wrapper)}
         run.max_epochs, run.total_steps = getattr(loop, "max_epochs", None), getattr(loop, "max_iters", None)
 
     def _init_model_weights(self) -> None:
-        model = self._bare_model()
+        model = unwrapped(self.model)
         if hasattr(model, "init_weights"):
-            model.init_weights()  # type: ignore[operator]
+            model.init_weights()
             for tensor in model.state_dict().values():
                 broadcast(tensor)
 
     def _turn_on_features(self) -> None:
-        recompute_activations(self._bare_model(), self.cfg.get("activation_checkpointing"))
+        turn_on_activation_checkpointing(unwrapped(self.model), self.cfg.get("activation_checkpointing") or [])
         joined = self.cfg.get("efficient_conv_bn_eval")
         if joined:
             original = importlib.import_module("mmengine.model.efficient_conv_bn_eval")
-            original.turn_on_efficient_conv_bn_eval(self._bare_model(), joined)
+            original.turn_on_efficient_conv_bn_eval(unwrapped(self.model), joined)
 
     def _save_if_stopped(self) -> None:
         """Save a file to resume from if the run was asked to stop, inside an epoch too."""
