@@ -14,8 +14,7 @@ from etude.dialects.mmengine.live.device import (
     is_musa_available,
     is_npu_available,
 )
-from etude.dialects.mmengine.live.optim_wrapper.base import BaseOptimWrapper
-from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import BaseOptimWrapper, OptimWrapper
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
 from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend
 from etude.dialects.openmm.config.config_v2 import Config

@@ -1,4 +1,4 @@
-"""Saves checkpoints: every so often, the last, the best; removes the old."""
+"""Saves periodic, last and best checkpoints, and removes old ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import os
 import pickle
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,78 @@ from etude.checkpoint.formats.torch_file import Patience
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.checks.results import missing_result
 from etude.dialects.mmengine.live.dist.utils import is_main_process
-from etude.dialects.mmengine.live.hooks.best_rules import BestRules
-from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch
+from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch, Hook
 from etude.dialects.openmm.errors import ConfigKeyError
 from etude.dialects.openmm.file_io.fileio import FileClient
 from etude.dialects.openmm.file_io.storage import get_file_backend
 from etude.dialects.openmm.logging import log_warning
+from etude.dialects.openmm.metric_rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess
 from etude.errors import SaveError
+
+
+class BestRules(Hook):
+    """Reads ``save_best``, ``rule``, ``greater_keys`` and ``less_keys``. Raises an error early if they are wrong."""
+
+    rule_map = BETTER
+    init_value_map = WORST
+    _default_greater_keys = list(GREATER_KEYS)
+    _default_less_keys = list(LESS_KEYS)
+
+    save_best: str | list[str] | None
+    key_indicators: list[str]
+    rules: list[str | None]
+    is_better_than: dict[str, Callable[[float, float], bool]]
+
+    def _read_best(
+        self,
+        save_best: str | list[str] | None,
+        rule: str | list[str] | None,
+        greater_keys: Sequence[str] | str | None,
+        less_keys: Sequence[str] | str | None,
+    ) -> None:
+        self.greater_keys = _keys(greater_keys, self._default_greater_keys)
+        self.less_keys = _keys(less_keys, self._default_less_keys)
+        self.save_best, self.rule = save_best, rule
+        if save_best is None:
+            return
+        assert isinstance(save_best, str) or _all_text(save_best), (
+            f'"save_best" should be a str or list of str or None, but got {type(save_best)}'
+        )
+        names = [save_best] if isinstance(save_best, str) else list(save_best)
+        assert len(set(names)) == len(names), f'Find duplicate element in "save_best": {names}'
+        assert len(names) == 1 or "auto" not in names, (
+            'Only support one "auto" in "save_best" list, and nothing beside it'
+        )
+        assert rule is None or isinstance(rule, str) or _all_text(rule), (
+            f'"rule" should be a str or list of str or None, but got {type(rule)}'
+        )
+        self.save_best = names
+        self._init_rule(rule, names)
+
+    def _init_rule(self, rules: Any, key_indicators: str | list[str]) -> None:
+        """Set the names and rules. Called again once ``auto`` has found its metric."""
+        names = [key_indicators] if isinstance(key_indicators, str) else key_indicators
+        given = [rules] if rules is None or isinstance(rules, str) else list(rules)
+        assert len(given) in (1, len(names)), (
+            f'Number of "rule" must be 1 or the same as number of "save_best", but got {len(given)}.'
+        )
+        given = given * len(names) if len(given) == 1 else given
+        self.rules, self.is_better_than = [], {}
+        for name, rule in zip(names, given, strict=True):
+            rule = self._rule_of(name, rule)
+            self.rules.append(rule)
+            if rule is not None:
+                self.is_better_than[name] = BETTER[rule]
+        self.key_indicators = names
+
+    def _rule_of(self, name: str, rule: str | None) -> str | None:
+        if rule is not None and rule not in BETTER:
+            raise KeyError(f"rule must be greater, less or None, but got {rule}")
+        if rule is None and name != "auto":
+            rule = guess(name, self.greater_keys, self.less_keys)
+            if rule is None:
+                raise ValueError(f"Cannot infer the rule for key {name}, thus rule must be specified: greater or less")
+        return rule
 
 
 class CheckpointHook(BestRules):
@@ -132,12 +197,9 @@ class CheckpointHook(BestRules):
     # -- saving --------------------------------------------------------------------------------------------------
 
     def _save_checkpoint(self, runner: Any) -> None:
-        if self.by_epoch:
-            step = runner.epoch + 1
-            meta = {"epoch": step, "iter": runner.iter}
-        else:
-            step = runner.iter + 1
-            meta = {"epoch": runner.epoch, "iter": step}
+        # The counter of what was just finished moves on after this hook.
+        meta = {"epoch": runner.epoch + int(self.by_epoch), "iter": runner.iter + int(not self.by_epoch)}
+        step = meta["epoch" if self.by_epoch else "iter"]
         runner.later.settle()
         last = self.is_last_train_epoch(runner) if self.by_epoch else self.is_last_train_iter(runner)
         before, kept = self.last_ckpt, list(self.keep_ckpt_ids)
@@ -191,7 +253,7 @@ class CheckpointHook(BestRules):
             self._remove(self._path(obsolete))
 
     def _note_kept(self, runner: Any, step: int) -> int | None:
-        """Enter ``step`` among the kept ones; the step whose file is one too many, if there is one."""
+        """Add ``step`` to those that are kept; return the step whose file is one too many, if there is one."""
         obsolete = None
         if not self.keep_ckpt_ids or self.keep_ckpt_ids[-1] != step:
             if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
@@ -214,7 +276,7 @@ class CheckpointHook(BestRules):
             for name, rule in zip(self.key_indicators, self.rules, strict=True)
         ]
         if any(improved) and self.last_ckpt is not None:
-            self._save_checkpoint_with_step(runner, now, meta)
+            self._save_checkpoint_with_step(runner, now, meta)  # again, so that it knows the new best score
 
     def _save_if_better(
         self, runner: Any, name: str, rule: str | None, score: Any, now: int, meta: dict[str, Any]
@@ -256,7 +318,7 @@ class CheckpointHook(BestRules):
             return
         content = files.read(ckpt_path)
         kept = {key: value for key, value in content.items() if key in (self.published_keys or ())}
-        digest = hashlib.sha256(pickle.dumps(kept)).hexdigest()[:8]
+        digest = hashlib.sha256(pickle.dumps(kept)).hexdigest()[:8]  # as in the names of OpenMMLab's model zoos
         target = f"{os.path.splitext(ckpt_path)[0]}-{digest}.pth"
         files.write(target, kept)
         runner.logger.info(f"The checkpoint ({ckpt_path}) is published to {target}.")
@@ -264,7 +326,7 @@ class CheckpointHook(BestRules):
     # -- names and places ----------------------------------------------------------------------------------------
 
     def _settle_folder(self, runner: Any) -> None:
-        """``out_dir/<name of work_dir>``, or ``work_dir`` itself; settled once."""
+        """Set ``out_dir``, once: ``out_dir/<name of work_dir>``, or ``work_dir`` itself."""
         if hasattr(self, "file_backend"):
             return
         if self.out_dir is None:
@@ -302,7 +364,7 @@ def _published(keys: str | list[str] | None) -> list[str] | None:
     if keys is None:
         return None
     names = [keys] if isinstance(keys, str) else keys
-    if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
+    if not _all_text(names):
         raise TypeError(f'"published_keys" should be a str or a sequence of str or None, but got {type(keys)}')
     assert len(set(names)) == len(names), f"published_keys names a key twice: {names}"
     return list(names)
@@ -315,3 +377,15 @@ def _put_back(hub: Any, infos: dict[str, Any]) -> None:
             hub.pop_info(key)
         else:
             hub.update_info(key, value)
+
+
+def _keys(given: Sequence[str] | str | None, default: list[str]) -> Sequence[str]:
+    if given is None:
+        return default
+    keys = (given,) if isinstance(given, str) else given
+    assert _all_text(keys), f"keys of metrics should be names, got {keys!r}"
+    return keys
+
+
+def _all_text(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from etude.dialects.mmengine.live.param_scheduler import onecycle, plateau, rules
+from etude.dialects.mmengine.live.param_scheduler import plateau, rules
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
 
 #: Name → the curve of ``<name>LR`` and ``<name>Momentum``, and its description.
@@ -15,7 +15,7 @@ _CURVES: dict[str, tuple[type[_ParamScheduler], str]] = {
     "Exponential": (rules.ExponentialParamScheduler, "a constant ratio"),
     "Linear": (rules.LinearParamScheduler, "a straight line"),
     "MultiStep": (rules.MultiStepParamScheduler, "milestones"),
-    "OneCycle": (onecycle.OneCycleParamScheduler, "one cycle"),
+    "OneCycle": (rules.OneCycleParamScheduler, "one cycle"),
     "Poly": (rules.PolyParamScheduler, "a polynomial"),
     "ReduceOnPlateau": (plateau.ReduceOnPlateauParamScheduler, "the metrics of the validations"),
     "Step": (rules.StepParamScheduler, "steps of equal length"),

@@ -69,14 +69,12 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
         return list(min_value) + [min_value[-1]] * (groups - real)
 
     def _init_is_better(self, rule: str, threshold: float, threshold_rule: str) -> None:
-        if threshold < 0:
-            raise ValueError(f"threshold {threshold} should be >= 0.0")
         if rule not in ("less", "greater"):
             raise ValueError(f"mode {rule} is unknown! It is 'less' or 'greater'")
         if threshold_rule not in ("rel", "abs"):
             raise ValueError(f"threshold mode {threshold_rule} is unknown! It is 'rel' or 'abs'")
         self.rule, self.threshold, self.threshold_rule = rule, threshold, threshold_rule
-        self.rule_worse = INF if rule == "less" else -INF
+        self.rule_worse = INF if rule == "less" else -INF  # MMEngine's INF is 1e9, not infinity
 
     def _reset(self) -> None:
         """Reset the best value, the count of bad validations and the cooldown."""
