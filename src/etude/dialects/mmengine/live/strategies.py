@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABCMeta, abstractmethod
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
-from torch.distributed.fsdp import StateDictType
 
+from etude.dialects.mmengine.live.data.collate import function_of
 from etude.dialects.mmengine.live.device import default_device
 from etude.dialects.mmengine.live.dist.utils import get_world_size
 from etude.dialects.mmengine.live.model.sharded import MMFullyShardedDataParallel
-from etude.dialects.mmengine.live.model.utils import convert_sync_batchnorm, revert_sync_batchnorm
-from etude.dialects.mmengine.live.model.wrappers import MMDistributedDataParallel
+from etude.dialects.mmengine.live.model.utils import revert_sync_batchnorm
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
 from etude.dialects.mmengine.live.runner.building import (
     model_of,
     multiply_lr,
     optim_wrapper_of,
+    parallel_of,
     schedulers_by_name,
     schedulers_of,
 )
 from etude.dialects.mmengine.live.runner.features import compile_method
-from etude.dialects.openmm.registries.root import FUNCTIONS, MODEL_WRAPPERS
+from etude.dialects.openmm.registries.root import MODEL_WRAPPERS
 from etude.dialects.openmm.state import is_wrapper
-
-_STATE_DICT_TYPES = {"full": StateDictType.FULL_STATE_DICT, "local": StateDictType.LOCAL_STATE_DICT}
 
 
 class BaseStrategy(metaclass=ABCMeta):
@@ -142,15 +138,7 @@ class DDPStrategy(BaseStrategy):
     def _wrap_model(self, model: nn.Module) -> nn.Module:
         if is_wrapper(model):
             return model
-        model = model.to(default_device())
-        if self.sync_bn is not None:
-            model = convert_sync_batchnorm(model, self.sync_bn)
-        devices = [int(os.environ.get("LOCAL_RANK", 0))] if torch.cuda.is_available() else None
-        if self.model_wrapper is None:
-            return MMDistributedDataParallel(module=model, device_ids=devices, broadcast_buffers=False)
-        options = {"type": "MMDistributedDataParallel", **self.model_wrapper}
-        made: nn.Module = MODEL_WRAPPERS.build(options, default_args={"module": model, "device_ids": devices})
-        return made
+        return parallel_of(model.to(default_device()), self.model_wrapper, self.sync_bn)
 
     @property
     def world_size(self) -> int:
@@ -177,7 +165,7 @@ class FSDPStrategy(DDPStrategy):
         if not isinstance(skip_init_weights, bool):
             raise TypeError(f"skip_init_weights must be a boolean, but got {type(skip_init_weights)}")
         self.skip_init_weights = skip_init_weights
-        self.state_dict_type = _state_dict_type(state_dict_cfg)
+        _check_state_dict_cfg(state_dict_cfg)
         self.activation_checkpointing = activation_checkpointing
 
     def _init_model_weights(self, model: nn.Module) -> nn.Module:
@@ -187,7 +175,7 @@ class FSDPStrategy(DDPStrategy):
         wrapped = self._sharded(model)
         if self.activation_checkpointing is not None:
             options = dict(self.activation_checkpointing)
-            check = _function(options.pop("check_fn", None))
+            check = function_of(options.pop("check_fn", None), "check_fn")
             apply_activation_checkpointing(wrapped, check_fn=check, **options)
         return wrapped
 
@@ -202,28 +190,8 @@ class FSDPStrategy(DDPStrategy):
         return made
 
 
-def _state_dict_type(state_dict_cfg: Any) -> StateDictType:
-    """Return torch's enum for ``state_dict_cfg``."""
-    if isinstance(state_dict_cfg, str):
-        if state_dict_cfg not in _STATE_DICT_TYPES:
-            raise ValueError(f"FSDP only supports `full` and `local` state_dict_type, but got {state_dict_cfg}")
-        return _STATE_DICT_TYPES[state_dict_cfg]
-    if not isinstance(state_dict_cfg, dict):
+def _check_state_dict_cfg(state_dict_cfg: Any) -> None:
+    if not isinstance(state_dict_cfg, str | dict):
         raise TypeError(f"state_dict_cfg should be a `str` or a `dict`, but got {type(state_dict_cfg)}")
-    kind = state_dict_cfg.get("state_dict_type", StateDictType.LOCAL_STATE_DICT)
-    kind = StateDictType[kind] if isinstance(kind, str) else kind
-    if not isinstance(kind, StateDictType):
-        raise TypeError(f"state_dict_type must be StateDictType, but got {type(kind)}")
-    return kind
-
-
-def _function(given: Any) -> Any:
-    """Return the function that is given itself, by its name in FUNCTIONS, or as ``dict(type=…, **arguments)``."""
-    options: dict[str, Any] = {}
-    if isinstance(given, dict):
-        options = dict(given)
-        given = options.pop("type")
-    found = FUNCTIONS.get(given) if isinstance(given, str) else given
-    if not callable(found):
-        raise TypeError(f"`check_fn` must be a callable function, but got {given!r}")
-    return partial(found, **options) if options else found
+    if isinstance(state_dict_cfg, str) and state_dict_cfg not in ("full", "local"):
+        raise ValueError(f"FSDP only supports `full` and `local` state_dict_type, but got {state_dict_cfg}")

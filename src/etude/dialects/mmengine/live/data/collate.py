@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,18 @@ from torch.utils.data._utils.collate import default_collate as torch_default_col
 from etude.dialects.openmm.registries.root import FUNCTIONS
 
 COLLATE_FUNCTIONS = FUNCTIONS
+
+
+def function_of(given: Any, what: str) -> Any:
+    """Return a function: given itself, by its name in FUNCTIONS, or as ``dict(type=name or callable, **arguments)``."""
+    options = dict(given) if isinstance(given, dict) else {"type": given}
+    options.pop("_scope_", None)  # written into every dict that comes from another package's config
+    kind = options.pop("type")
+    if not isinstance(kind, str) and not callable(kind):
+        raise TypeError(f"type of {what} should be string or callable object, but got {kind!r}")
+    found = FUNCTIONS.get(kind) if isinstance(kind, str) else kind
+    assert callable(found), f"{what} names {kind!r}, which is no registered function; {FUNCTIONS.hint(kind)}"
+    return partial(found, **options) if options else found
 
 
 def is_element(value: Any) -> bool:

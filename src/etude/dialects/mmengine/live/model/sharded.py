@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,9 +18,9 @@ from torch.distributed.fsdp import (
     ShardingStrategy,
 )
 
+from etude.dialects.mmengine.live.data.collate import function_of
 from etude.dialects.mmengine.live.model.base_model import BaseModel, learn
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
-from etude.dialects.openmm.registries.root import FUNCTIONS
 from etude.dialects.openmm.state import add_wrapper
 
 
@@ -53,10 +52,10 @@ class MMFullyShardedDataParallel(FullyShardedDataParallel):
             process_group=process_group,
             sharding_strategy=sharding_strategy,
             cpu_offload=cpu_offload,
-            auto_wrap_policy=_policy(auto_wrap_policy),
+            auto_wrap_policy=_function(auto_wrap_policy, "auto_wrap_policy"),
             backward_prefetch=backward_prefetch,
             mixed_precision=_precision(mixed_precision),
-            param_init_fn=_function(param_init_fn),
+            param_init_fn=_function(param_init_fn, "param_init_fn"),
             use_orig_params=use_orig_params,
             ignored_modules=_modules(module, ignored_modules),
             **kwargs,
@@ -76,20 +75,9 @@ class MMFullyShardedDataParallel(FullyShardedDataParallel):
 add_wrapper(MMFullyShardedDataParallel)
 
 
-def _policy(given: Any) -> Any:
-    if isinstance(given, dict):
-        options = dict(given)
-        return partial(_function(options.pop("type")), **options)
-    return _function(given)
-
-
-def _function(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
-    found = FUNCTIONS.get(given)
-    if found is None:
-        raise ValueError(f"no function {given!r} is registered")
-    return found
+def _function(given: Any, what: str) -> Any:
+    """Return what a name or a config stands for; torch's policies need not be callable."""
+    return function_of(given, what) if isinstance(given, str | dict) else given
 
 
 def _precision(given: Any) -> Any:

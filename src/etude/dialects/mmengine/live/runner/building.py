@@ -17,7 +17,7 @@ from etude.dialects.mmengine.live.logging.logger import MMLogger
 from etude.dialects.mmengine.live.logging.message_hub import MessageHub
 from etude.dialects.mmengine.live.loops import BaseLoop, EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
 from etude.dialects.mmengine.live.model.utils import convert_sync_batchnorm, revert_sync_batchnorm
-from etude.dialects.mmengine.live.model.wrappers import MMDistributedDataParallel, is_model_wrapper
+from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.constructor import build_optim_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
@@ -113,25 +113,8 @@ class Building(Views):
         model = model.to(default_device())
         if not self.distributed:
             return revert_sync_batchnorm(model)
-        sync_bn = self.cfg.get("sync_bn")
-        if sync_bn is not None:
-            model = convert_sync_batchnorm(model, sync_bn)
-        devices = [int(os.environ.get("LOCAL_RANK", 0))] if torch.cuda.is_available() else None
-        if model_wrapper_cfg is None:
-            unused = self.cfg.get("find_unused_parameters", False)
-            return MMDistributedDataParallel(
-                module=model, device_ids=devices, broadcast_buffers=False, find_unused_parameters=unused
-            )
-        return self._wrapper(dict(model_wrapper_cfg), model, devices)
-
-    def _wrapper(self, options: dict[str, Any], model: nn.Module, devices: list[int] | None) -> nn.Module:
-        options.setdefault("type", "MMDistributedDataParallel")
-        kind = MODEL_WRAPPERS.get(options["type"]) if isinstance(options["type"], str) else options["type"]
-        known: dict[str, Any] = {"module": model}
-        if isinstance(kind, type) and issubclass(kind, nn.parallel.DistributedDataParallel):
-            known["device_ids"] = devices
-        made: nn.Module = MODEL_WRAPPERS.build(options, default_args=known)
-        return made
+        unused = self.cfg.get("find_unused_parameters", False)
+        return parallel_of(model, model_wrapper_cfg, self.cfg.get("sync_bn"), find_unused_parameters=unused)
 
     # -- loops ---------------------------------------------------------------------------------------------------
 
@@ -204,10 +187,6 @@ class Building(Views):
         real = _get_batch_size(self._train_dataloader) * self.world_size
         multiply_lr(optim_wrapper, real, auto_scale_lr["base_batch_size"])
 
-    @staticmethod
-    def _check_scheduler_cfg(param_scheduler: Any) -> None:
-        check_scheduler_cfg(param_scheduler)
-
     def _maybe_compile(self, target: str) -> None:
         """Compile a method of the model, if the config asks for it."""
         compile_method(self.model, target, self.cfg.get("compile"))
@@ -223,11 +202,26 @@ def model_of(model: nn.Module | dict[str, Any]) -> nn.Module:
     raise TypeError(f"model should be a nn.Module object or dict, but got {model!r}")
 
 
+def parallel_of(
+    model: nn.Module, options: dict[str, Any] | None, sync_bn: str | None, *, find_unused_parameters: bool = False
+) -> nn.Module:
+    """Return the model wrapped for several processes: in DDP, or in what ``options`` describe."""
+    if sync_bn is not None:
+        model = convert_sync_batchnorm(model, sync_bn)
+    usual = {"broadcast_buffers": False, "find_unused_parameters": find_unused_parameters}
+    options = {"type": "MMDistributedDataParallel", **(usual if options is None else options)}
+    kind = MODEL_WRAPPERS.get(options["type"]) if isinstance(options["type"], str) else options["type"]
+    known: dict[str, Any] = {"module": model}
+    if isinstance(kind, type) and issubclass(kind, nn.parallel.DistributedDataParallel):
+        known["device_ids"] = [int(os.environ.get("LOCAL_RANK", 0))] if torch.cuda.is_available() else None
+    made: nn.Module = MODEL_WRAPPERS.build(options, default_args=known)
+    return made
+
+
 def multiply_lr(optim_wrapper: OptimWrapper, real: int, base: int) -> None:
     """Scale the learning rate of every real group from batches of ``base`` to batches of ``real``."""
     print_log(f"LR is scaled from a batch size of {base} to the current {real}.", logger="current")
-    several = isinstance(optim_wrapper, OptimWrapperDict)
-    for wrapper in optim_wrapper.values() if several else [optim_wrapper]:  # type: ignore[attr-defined]
+    for wrapper in optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]:
         for group in wrapper.optimizer.param_groups:
             group["lr"] *= float(real) / float(base)
 

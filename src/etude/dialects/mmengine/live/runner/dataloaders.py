@@ -1,4 +1,4 @@
-"""From a dataloader's config to the dataloader."""
+"""Builds a dataloader from its config."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from etude.dialects.mmengine.live import user_errors
-from etude.dialects.mmengine.live.data.collate import worker_init_fn
+from etude.dialects.mmengine.live.data.collate import function_of, worker_init_fn
 from etude.dialects.mmengine.live.dist.utils import get_rank, get_world_size
 from etude.dialects.openmm.config.dict_v2 import ConfigDict
-from etude.dialects.openmm.registries.root import DATA_SAMPLERS, DATASETS, FUNCTIONS
+from etude.dialects.openmm.registries.root import DATA_SAMPLERS, DATASETS
 
 
 class _SlicedDataset(Dataset[Any]):
@@ -22,7 +22,7 @@ class _SlicedDataset(Dataset[Any]):
         self._length = min(length, len(dataset)) if hasattr(dataset, "__len__") else length
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_dataset":
+        if name.startswith("__") or name == "_dataset":  # asked for by pickle, before there is a dataset
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
@@ -108,24 +108,10 @@ def _worker_init(options: dict[str, Any], seed: int | None) -> Any:
         return partial(
             worker_init_fn, num_workers=workers, rank=get_rank(), seed=seed, disable_subprocess_warning=silent
         )
-    return _function("worker_init_fn", given)
+    return function_of(given, "worker_init_fn")
 
 
 def _collate(given: Any) -> Any:
     if not isinstance(given, dict) and not callable(given):
         raise TypeError(f"collate_fn should be a dict or callable object, but got {given!r}")
-    return _function("collate_fn", given)
-
-
-def _function(what: str, given: Any) -> Any:
-    """Return a callable as it is, or make one from ``dict(type=name or callable, **arguments)``."""
-    if not isinstance(given, dict):
-        return given
-    options = dict(given)
-    options.pop("_scope_", None)  # written into every dict that comes from another package's config
-    kind = options.pop("type")
-    found = FUNCTIONS.get(kind) if isinstance(kind, str) else kind
-    if not isinstance(kind, str) and not callable(kind):
-        raise TypeError(f"type of {what} should be string or callable object, but got {kind!r}")
-    assert callable(found), f"{what} names {kind!r}, which is no registered function; {FUNCTIONS.hint(kind)}"
-    return partial(found, **options)
+    return function_of(given, "collate_fn")

@@ -98,13 +98,9 @@ class FlexibleRunner(Runner):
         self._tell_the_run()
 
     def _take_prepared(self) -> None:
-        strategy = self.strategy
-        if strategy.model is not None:
-            self.model = strategy.model
-        if strategy.optim_wrapper is not None:
-            self.optim_wrapper = strategy.optim_wrapper
-        if strategy.param_schedulers is not None:
-            self.param_schedulers = strategy.param_schedulers
+        for name in ("model", "optim_wrapper", "param_schedulers"):
+            if getattr(self.strategy, name) is not None:
+                setattr(self, name, getattr(self.strategy, name))
 
     def _init_model_weights(self) -> None:
         """Do nothing: the strategy has initialised the weights."""

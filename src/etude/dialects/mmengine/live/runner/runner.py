@@ -16,7 +16,7 @@ from etude.dialects.mmengine.live.dist.collectives import broadcast
 from etude.dialects.mmengine.live.dist.utils import get_dist_info
 from etude.dialects.mmengine.live.loops import BaseLoop
 from etude.dialects.mmengine.live.runner import environment
-from etude.dialects.mmengine.live.runner.building import Building
+from etude.dialects.mmengine.live.runner.building import Building, check_scheduler_cfg
 from etude.dialects.mmengine.live.runner.checkpoints import Checkpoints
 from etude.dialects.mmengine.live.runner.features import turn_on_activation_checkpointing
 from etude.dialects.mmengine.live.runner.hooking import Hooking
@@ -98,7 +98,7 @@ class Runner(Building, Checkpoints, Hooking):
         _all_or_none(test_dataloader=test_dataloader, test_cfg=test_cfg, test_evaluator=test_evaluator)
         if param_scheduler is not None and optim_wrapper is None:
             raise ValueError(f"param_scheduler should be None when optim_wrapper is None, but got {param_scheduler}")
-        self._check_scheduler_cfg(param_scheduler)
+        check_scheduler_cfg(param_scheduler)
         self._train_dataloader, self._train_loop = train_dataloader, train_cfg
         self._val_dataloader, self._val_loop, self._val_evaluator = val_dataloader, val_cfg, val_evaluator
         self._test_dataloader, self._test_loop, self._test_evaluator = test_dataloader, test_cfg, test_evaluator
@@ -115,7 +115,7 @@ class Runner(Building, Checkpoints, Hooking):
             self.visualizer.add_config(self.cfg)
 
         self._hooks = []
-        self._settle_hooks()
+        self._settle_hooks()  # so that call_hook works while there are none
         self._make_model(model, data_preprocessor)
         self.register_hooks(default_hooks, custom_hooks)
         self.logger.info(f"Hooks will be executed in the following order:\n{self.get_hooks_info()}")
@@ -199,7 +199,7 @@ class Runner(Building, Checkpoints, Hooking):
         self.load_or_resume()
         self.optim_wrapper.initialize_count_status(self.model, self._train_loop.iter, self._train_loop.max_iters)
         self._maybe_compile("train_step")
-        self._settle_hooks()
+        self._settle_hooks()  # hooks may have been added or given methods in before_run
         try:
             with self.later.running(self.logger.error):
                 model = self.train_loop.run()
@@ -246,7 +246,7 @@ class Runner(Building, Checkpoints, Hooking):
     def _build_for_training(self) -> None:
         self._train_loop = self.build_train_loop(self._train_loop)
         self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)
-        self.scale_lr(self.optim_wrapper, self.auto_scale_lr)
+        self.scale_lr(self.optim_wrapper, self.auto_scale_lr)  # before the schedulers, which keep the first rate
         if self.param_schedulers is not None:
             self.param_schedulers = self.build_param_scheduler(self.param_schedulers)
         if self._val_loop is not None:
@@ -271,13 +271,14 @@ class Runner(Building, Checkpoints, Hooking):
         model = unwrapped(self.model)
         if hasattr(model, "init_weights"):
             model.init_weights()
-            for tensor in model.state_dict().values():
+            for tensor in model.state_dict().values():  # each process has drawn its own numbers
                 broadcast(tensor)
 
     def _turn_on_features(self) -> None:
         turn_on_activation_checkpointing(unwrapped(self.model), self.cfg.get("activation_checkpointing") or [])
         joined = self.cfg.get("efficient_conv_bn_eval")
         if joined:
+            # It comes from the installed mmengine, see overlay.py.
             original = importlib.import_module("mmengine.model.efficient_conv_bn_eval")
             original.turn_on_efficient_conv_bn_eval(unwrapped(self.model), joined)
 
