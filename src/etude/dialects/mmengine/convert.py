@@ -15,11 +15,6 @@ from etude.dialects.openmm.metric_rules import guess
 from etude.plan import Plan
 
 LIVE = "etude.dialects.mmengine.live.native"
-#: Default hooks, whose work the native engine does itself.
-_USUAL = {
-    "runtime_info": "RuntimeInfoHook", "timer": "IterTimerHook", "sampler_seed": "DistSamplerSeedHook",
-    "logger": "LoggerHook", "param_scheduler": "ParamSchedulerHook", "checkpoint": "CheckpointHook",
-}  # fmt: skip
 _NATIVE_HOOKS = {"EmptyCacheHook": "EmptyCache", "SyncBuffersHook": "SyncBuffers"}
 #: Keys that change the computation and have no native counterpart.
 _NO_COUNTERPART = ("efficient_conv_bn_eval", "strategy", "auto_scale_lr", "compile", "activation_checkpointing")
@@ -127,11 +122,8 @@ class _Config(Conversion):
         if isinstance(given, Mapping) and "type" not in given:
             self.refuse(("param_scheduler",), "schedulers of several optimizers")
             return {}
-        ways: list[Path] = [("param_scheduler",)]
-        if not isinstance(given, Mapping):
-            ways = [("param_scheduler", index) for index in range(len(given))]
         phases, ends = [], 0.0
-        for way in ways:
+        for way in _ways("param_scheduler", given):
             phase, begin, end = self._phase(way)
             if begin < ends:
                 self.refuse(way, "a scheduler that begins before the one before it ends")
@@ -185,11 +177,7 @@ class _Config(Conversion):
         unit, usual = ("ep", 1) if self.by_epochs else ("step", 1000)
         config["data"]["val"] = self._data("val")
         given = self.tree.values["val_evaluator"]
-        several = isinstance(given, list | tuple)
-        ways: list[Path] = (
-            [("val_evaluator", index) for index in range(len(given))] if several else [("val_evaluator",)]
-        )
-        config["metrics"] = [self.component(way, self._target(way, "METRICS")) for way in ways]
+        config["metrics"] = [self.component(way, self._target(way, "METRICS")) for way in _ways("val_evaluator", given)]
         config["train"]["validate"] = f"{self.tree.get('train_cfg', 'val_interval', default=usual)}{unit}"
         config["hooks"].insert(0, {"type": f"{LIVE}.Validation", "priority": 0})
 
@@ -222,11 +210,12 @@ class _Config(Conversion):
     def _hooks(self) -> list[dict[str, Any]]:
         found = []
         for key, hook in (self.tree.get("default_hooks") or {}).items():
-            if key not in _USUAL and isinstance(hook, Mapping):
-                found.append(self._hook(("default_hooks", str(key))))
-            elif key in _USUAL and (
-                _short_type(hook) not in ("", _USUAL[key]) or (hook is None and key == "param_scheduler")
-            ):
+            if key not in lowering.DEFAULT_HOOKS:
+                found += [self._hook(("default_hooks", str(key)))] if isinstance(hook, Mapping) else []
+                continue
+            # The native engine does the work of the usual hooks itself.
+            is_usual = _short_type(hook) in ("", lowering.DEFAULT_HOOKS[key][0])
+            if not is_usual or (hook is None and key == "param_scheduler"):
                 self.refuse(("default_hooks", str(key)), f"default_hooks.{key}={hook and _short_type(hook)}")
         listed = range(len(self.tree.get("custom_hooks") or []))
         return [*found, *(self._hook(("custom_hooks", index)) for index in listed)]
@@ -244,10 +233,8 @@ class _Config(Conversion):
 
     def _average(self, way: Path, hook: Mapping[str, Any]) -> dict[str, Any]:
         said = ("type", "momentum", "begin_iter", "begin_epoch", "update_buffers", "priority")
-        if set(hook) - {*said, "ema_type"} or _short_type({"type": hook.get("ema_type", "")}) not in (
-            "",
-            "ExponentialMovingAverage",
-        ):
+        kind = _short_type({"type": hook.get("ema_type", "")})
+        if set(hook) - {*said, "ema_type"} or kind not in ("", "ExponentialMovingAverage"):
             self.refuse(way, "this kind of EMAHook")
         self.notes.append("the average starts from the first weights, not from those after the first step")
         begin = {"begin": f"{hook['begin_iter']}step"} if hook.get("begin_iter") else {}
@@ -271,13 +258,17 @@ class _Config(Conversion):
         if tree.get("randomness", "seed") is None:
             self.notes.append("the config has no seed, so the original draws one; this one takes 0")
         if tree.get("resume"):
-            self.notes.append(
-                "resume is left out: only weights can be taken from a checkpoint of MMEngine (`init_from`)"
-            )
+            text = "resume is left out: only weights can be taken from a checkpoint of MMEngine (`init_from`)"
+            self.notes.append(text)
         if tree.get("model_wrapper_cfg"):
             self.notes.append("model_wrapper_cfg is left out")
         if tree.get("test_dataloader") is not None:
             self.notes.append("the test data is left out: training does not use it")
+
+
+def _ways(key: str, given: Any) -> list[Path]:
+    """Return the path of each of several components under ``key``, or of the only one."""
+    return [(key, index) for index in range(len(given))] if isinstance(given, list | tuple) else [(key,)]
 
 
 def _short_type(given: Any) -> str:

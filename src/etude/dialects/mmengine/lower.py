@@ -1,4 +1,4 @@
-"""MMEngine configs → Plan: keys, loops, hooks, wrappers and schedulers as specs with places, and what is wrong."""
+"""Lowers MMEngine configs to a plan: loops, hooks, wrappers and schedulers as specs with places, and the mistakes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _VARIABLES = (
 )  # fmt: skip
 _READ = tuple(key for key in KNOWN_KEYS if key not in _VARIABLES)
 #: The hooks of every run, by their key in ``default_hooks``: class and priority.
-_DEFAULT_HOOKS = {
+DEFAULT_HOOKS = {
     "runtime_info": ("RuntimeInfoHook", 10), "timer": ("IterTimerHook", 50),
     "sampler_seed": ("DistSamplerSeedHook", 50), "logger": ("LoggerHook", 60),
     "param_scheduler": ("ParamSchedulerHook", 70), "checkpoint": ("CheckpointHook", 90),
@@ -60,9 +60,7 @@ WORDS = Words(
         "Pretrained": "etude.dialects.openmm.init.module_v2:PretrainedInit",
     },
     keys={
-        ("train_dataloader",): _LOADER_KEYS,
-        ("val_dataloader",): _LOADER_KEYS,
-        ("test_dataloader",): _LOADER_KEYS,
+        **{(f"{split}_dataloader",): _LOADER_KEYS for split in SPLITS},
         ("optim_wrapper",): ("optimizer", "constructor", "paramwise_cfg", "clip_grad", "accumulative_counts"),
         ("optim_wrapper", "clip_grad"): KEYS.fields("CLIP"),
         ("optim_wrapper", "paramwise_cfg"): KEYS.fields("PARAMWISE"),
@@ -73,7 +71,7 @@ WORDS = Words(
         **{(key,): KEYS.fields(key) for key in _SECTIONS},
     },
     defaults={
-        **{("default_hooks", key): name for key, (name, _) in _DEFAULT_HOOKS.items()},
+        **{("default_hooks", key): name for key, (name, _) in DEFAULT_HOOKS.items()},
         ("optim_wrapper",): "OptimWrapper",
         ("train_cfg",): "EpochBasedTrainLoop",
         ("val_cfg",): "ValLoop",
@@ -94,8 +92,9 @@ def _general(schedulers: Mapping[str, str]) -> dict[str, str]:
 TABLES = {**names.REGISTERED, "PARAM_SCHEDULERS": _general(names.REGISTERED["PARAM_SCHEDULERS"])}
 
 
-def _table(name: str) -> dict[str, str]:
-    return TABLES.get(name, {})
+def _bind(low: Lowering, spec: Spec, table: str, **options: Any) -> None:
+    """Compare a spec with the class that it names in a registry."""
+    low.bind(spec, TABLES.get(table, {}), table=table, **options)
 
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
@@ -129,7 +128,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         update=Spec(kind="update", name="mmengine.TrainStep", at=low.place("optim_wrapper")),
         loop=loop,
         hooks=tuple(sorted([*_default_hooks(low), *_custom_hooks(low)], key=lambda hook: hook.priority)),
-        metrics=tuple(_metrics(low)),
+        metrics=tuple(low.spec(path, "metric") for path in _listed(low, ("val_evaluator",))),
         train=_training(low, loop),
         init_from={"path": tree.get("load_from")} if tree.get("load_from") and not tree.get("resume") else {},
         source=tree.values,
@@ -171,7 +170,7 @@ def _loader(low: Lowering, split: str) -> Loader:
     _workers(low, section)
     sampler = low.spec((section, "sampler"), "sampler") if low.tree.get(section, "sampler") is not None else None
     if sampler is not None and sampler.name:
-        low.bind(sampler, _table("DATA_SAMPLERS"), table="DATA_SAMPLERS", given=("dataset", "seed"), also=("seed",))
+        _bind(low, sampler, "DATA_SAMPLERS", given=("dataset", "seed"), also=("seed",))
     return Loader(
         dataset=low.spec((section, "dataset"), "dataset"),
         batch_size=number(low, (section, "batch_size"), 1, least=1),
@@ -219,48 +218,36 @@ def _optimizer(low: Lowering, path: Path) -> Optimizer | None:
         hint = f"give a `constructor` that makes {', '.join(several)}" if several else hint
         low.error(wrapper.at, f"{dotted(path)} has no `optimizer`", hint)
         return None
-    low.bind(
-        wrapper, _table("OPTIM_WRAPPERS"), table="OPTIM_WRAPPERS", word="optim wrapper",
-        also=("optimizer", "constructor", "paramwise_cfg"),
-    )  # fmt: skip
+    also = ("optimizer", "constructor", "paramwise_cfg")
+    _bind(low, wrapper, "OPTIM_WRAPPERS", word="optim wrapper", also=also)
     if not isinstance(given["optimizer"], Mapping):
-        low.error(
-            low.place(*path, "optimizer"), f"{dotted(path)}.optimizer must be a dict", "write dict(type='SGD', …)"
-        )
+        text, hint = f"{dotted(path)}.optimizer must be a dict", "write dict(type='SGD', …)"
+        low.error(low.place(*path, "optimizer"), text, hint)
         return None
     clip = given.get("clip_grad")
     spec = low.spec((*path, "optimizer"), "optimizer")
     # A constructor may take keys for itself, as those that let the learning rate decay by layers do.
     taken = tuple(spec.args) if "constructor" in given else ()
-    low.bind(spec, _table("OPTIMIZERS"), table="OPTIMIZERS", given=("params",), also=taken)
+    _bind(low, spec, "OPTIMIZERS", given=("params",), also=taken)
     return Optimizer(spec=spec, clip_norm=clip.get("max_norm") if isinstance(clip, Mapping) else None)
 
 
 def _schedulers(low: Lowering) -> None:
     given = low.tree.get("param_scheduler")
-    if isinstance(given, Mapping) and "type" not in given:
-        paths: list[Path] = [
-            path for name in given for path in _listed(low, ("param_scheduler", str(name)))
-        ]  # fmt: skip
-    else:
-        paths = _listed(low, ("param_scheduler",))
-    for path in paths:
+    by_name = isinstance(given, Mapping) and "type" not in given
+    homes: list[Path] = [("param_scheduler", str(name)) for name in given] if by_name else [("param_scheduler",)]
+    for path in [path for home in homes for path in _listed(low, home)]:
         spec = low.spec(path, "schedule")
         if not spec.name:
             low.error(spec.at, "a scheduler needs a `type`")
             continue
-        low.bind(
-            spec, _table("PARAM_SCHEDULERS"), table="PARAM_SCHEDULERS", word="parameter scheduler",
-            given=("optimizer", "param_name"), also=("convert_to_iter_based", "epoch_length", *_names_of(spec)),
-        )  # fmt: skip
-
-
-def _names_of(spec: Spec) -> tuple[str, ...]:
-    return ("param_name",) if spec.name.endswith(_GENERAL) else ()
+        also = ("convert_to_iter_based", "epoch_length", *(("param_name",) if spec.name.endswith(_GENERAL) else ()))
+        given_too = ("optimizer", "param_name")
+        _bind(low, spec, "PARAM_SCHEDULERS", word="parameter scheduler", given=given_too, also=also)
 
 
 def _listed(low: Lowering, path: Path) -> list[Path]:
-    """Paths of the dicts at ``path``: one, or a list of them."""
+    """Return the paths of the dicts at ``path``: one, or a list of them."""
     value = low.tree.get(*path)
     if isinstance(value, Mapping):
         return [path]
@@ -278,7 +265,7 @@ def _loop(low: Lowering) -> Spec:
         hint = f"by_epoch={not by_epoch} would use it"
         low.error(low.place("train_cfg", other), f"train_cfg.{other} does nothing when by_epoch is {by_epoch}", hint)
     spec = low.spec(("train_cfg",), "loop", default=default, leave_out=("by_epoch", other))
-    low.bind(spec, _table("LOOPS"), table="LOOPS", given=("runner", "dataloader"))
+    _bind(low, spec, "LOOPS", given=("runner", "dataloader"))
     return spec
 
 
@@ -297,10 +284,6 @@ def _training(low: Lowering, loop: Spec) -> Training:
     )
 
 
-def _metrics(low: Lowering) -> list[Spec]:
-    return [low.spec(path, "metric") for path in _listed(low, ("val_evaluator",))]
-
-
 # -- hooks ----------------------------------------------------------------------------------------------------------
 
 
@@ -308,7 +291,7 @@ def _default_hooks(low: Lowering) -> list[HookPlan]:
     given = low.tree.get("default_hooks")
     given = given if isinstance(given, Mapping) else {}
     plans = []
-    for key, (name, priority) in _DEFAULT_HOOKS.items():
+    for key, (name, priority) in DEFAULT_HOOKS.items():
         if key in given and given[key] is None:
             continue
         if isinstance(given.get(key), Mapping) and "type" not in given[key]:
@@ -316,12 +299,11 @@ def _default_hooks(low: Lowering) -> list[HookPlan]:
             low.error(low.place("default_hooks", key), text, f"add type={name!r}")
         plans.append(_hook(low, ("default_hooks", key), name, priority))
     for key in given:
-        if key in _DEFAULT_HOOKS or given[key] is None:
+        if key in DEFAULT_HOOKS or given[key] is None:
             continue
         if not isinstance(given[key], Mapping) or "type" not in given[key]:
-            low.error(
-                low.place("default_hooks", key), f"default_hooks.{key} has no `type`", suggest(key, _DEFAULT_HOOKS)
-            )
+            hint = suggest(key, DEFAULT_HOOKS)
+            low.error(low.place("default_hooks", key), f"default_hooks.{key} has no `type`", hint)
             continue
         _second(low, str(key), given)
         plans.append(_hook(low, ("default_hooks", str(key)), "", 50))
@@ -331,7 +313,7 @@ def _default_hooks(low: Lowering) -> list[HookPlan]:
 def _second(low: Lowering, key: str, given: Mapping[str, Any]) -> None:
     """Warn about a hook under another key than its own: it is added to the one of every run and does not replace it."""
     name = str(given[key]["type"]).rpartition(".")[2]
-    own = next((word for word, (hook, _) in _DEFAULT_HOOKS.items() if hook == name), None)
+    own = next((word for word, (hook, _) in DEFAULT_HOOKS.items() if hook == name), None)
     if own is not None and own not in given:
         text = f"default_hooks.{key} is a second {name} beside the one that every run has"
         low.warning(low.place("default_hooks", key), text, f"did you mean {own!r}?")
@@ -354,7 +336,7 @@ def _hook(low: Lowering, path: Path, default: str, priority: int) -> HookPlan:
     elif not spec.name:
         low.error(spec.at, "a hook needs a `type`")
     else:
-        low.bind(spec, _table("HOOKS"), table="HOOKS")
+        _bind(low, spec, "HOOKS")
     return HookPlan(spec=spec, priority=_priority(low, path, priority), every=_every(spec))
 
 

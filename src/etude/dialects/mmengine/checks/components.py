@@ -1,8 +1,8 @@
-"""Every component of a config compared with the class that it names, as far as sources show it.
+"""Compares every component of a config with the class that it names, as far as sources show it.
 
-What the runner makes itself gets exactly the arguments that the config writes, so a parameter that the class does not
-take, or one that it needs, is a mistake. Parts inside a part (a model's backbone) are made by the user's own code,
-which may add or take away some: there a misspelt name is a mistake and the rest a warning.
+The runner makes its components from exactly the arguments that the config writes. A parameter that the class does not
+take, or a missing one that it needs, is an error. Parts inside a part (a model's backbone) are made by user code,
+which may add or remove arguments: there a misspelt name is an error, and the rest is a warning.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ROLES: dict[str, tuple[str, ...]] = {
     **{f"{split}_dataloader.sampler": ("DATA_SAMPLERS",) for split in _SPLITS},
     **{f"{split}_dataloader.collate_fn": ("FUNCTIONS",) for split in _SPLITS},
 }  # fmt: skip
-#: Held against their classes where they are lowered to specs.
+#: Compared with their classes where they are lowered to specs.
 _BOUND = ("HOOKS", "OPTIM_WRAPPERS", "OPTIMIZERS", "PARAM_SCHEDULERS", "DATA_SAMPLERS")
 #: Parts of a model that are usually built from the registry of models.
 _PARTS = ("backbone", "neck", "head", "target_generator")
@@ -67,7 +67,7 @@ _CONSTRUCTORS = {"LearningRateDecayOptimWrapperConstructor", "LayerDecayOptimWra
 
 
 class Components:
-    """Tells, in the findings of ``low``, what is wrong with names and arguments; ``words`` are the dialect's own."""
+    """Adds wrong names and arguments to the findings of ``low``. ``words`` are the dialect's own."""
 
     def __init__(self, low: Lowering, words: Words, tables: Mapping[str, Mapping[str, str]]) -> None:
         self.low, self.words, self.tables = low, words, tables
@@ -89,7 +89,7 @@ class Components:
         return scan.signature(target, folders=self.folders, known=self.words.known) if target else None
 
     def target(self, name: Any, tables: Iterable[str] = ()) -> str:
-        """``module:attr`` of what a config calls ``name``; empty where that is not known."""
+        """Return ``module:attr`` of what a config calls ``name``; empty if that is not known."""
         if not isinstance(name, str) or not name:
             return ""
         scope, _, last = name.rpartition(".")
@@ -135,7 +135,7 @@ class Components:
     def _call(
         self, path: Path, value: Mapping[Any, Any], name: Any, tables: tuple[str, ...] | None, *, bound: bool
     ) -> None:
-        """Hold the arguments against what the class takes; those of a ``bound`` one are compared elsewhere."""
+        """Compare the arguments with what the class takes; those of a ``bound`` one are compared elsewhere."""
         target = self.target(name, tables or ())
         signature = self._signature(target)
         if signature is None:
@@ -144,18 +144,17 @@ class Components:
             self._values(path, value, signature, own=not target.startswith(("etude.", "torch.")))
         is_mixin = tables is None and not signature.parameters and not signature.bases
         if not bound and not signature.open and not is_mixin:
-            self._arguments(path, value, signature, str(name), tables)
-            self._required(path, value, signature, str(name), tables)
+            given = _GIVEN.get(tables[0], ()) if tables else ()
+            self._unknown(path, value, [p.key for p in signature.parameters if p.word], str(name), given)
+            self._required(path, value, signature, str(name), given)
 
     def _nameless(self, path: Path, value: Mapping[Any, Any], table: str) -> None:
         """Report a dict without a `type` where a registry needs one. A misspelt `type` is reported elsewhere."""
         by_constructor = table == "OPTIMIZERS" and "constructor" in (self.low.tree.get("optim_wrapper") or {})
         if table not in _TYPED or path[-1] == "data_preprocessor" or by_constructor or "metrics" in value:
             return
-        if path[-1] == "metrics" and _last(self.low.tree.get(*path[:-1], "type")) not in (
-            "",
-            *self.tables["EVALUATOR"],
-        ):
+        evaluators = ("", *self.tables["EVALUATOR"])
+        if path[-1] == "metrics" and _last(self.low.tree.get(*path[:-1], "type")) not in evaluators:
             return  # an evaluator of the project may take its metrics in another form
         outer = self.low.tree.get(*(path[:-2] if isinstance(path[-1], int) else path[:-1]))
         if table == "DATASETS" and _last(outer.get("type")) not in ("", *self.tables["DATASETS"]):
@@ -217,11 +216,11 @@ class Components:
         self.low.warning(self.low.place(*path), text, suggest(name, known) if near else "")
 
     def _is_scope(self, module: str) -> bool:
-        """``mmdet.ResNet`` is a name in the registries of a package, not one of its attributes."""
+        """Return whether ``module`` is a package with registries: ``mmdet.ResNet`` is a name in one of them."""
         return "." not in module and scan.has_module(f"{module}.registry", self.low.folders)
 
     def _knows_all(self, table: str) -> bool:
-        """Without imports the user's models, data and metrics are brought by a script; the rest is MMEngine's."""
+        """Return whether all names of a registry are known: without imports, a script may bring models and data."""
         return (bool(self.low.modules) or table not in _BROUGHT) and self._knows_all_names
 
     def _names_of(self, table: str) -> list[str]:
@@ -239,9 +238,8 @@ class Components:
 
     def _is_imported(self, module: str, attribute: str) -> bool:
         """Return whether the config imports the name: then the mistake is reported at that line."""
-        return any(
-            entry.module == module and entry.name in (attribute, "") for entry in imported_by(self.low.tree.files)
-        )
+        found = imported_by(self.low.tree.files)
+        return any(entry.module == module and entry.name in (attribute, "") for entry in found)
 
     @cached_property
     def _knows_all_names(self) -> bool:
@@ -251,22 +249,21 @@ class Components:
 
     # -- arguments -----------------------------------------------------------------------------------------------
 
-    def _arguments(
-        self, path: Path, value: Mapping[Any, Any], signature: scan.Signature, name: str, tables: tuple[str, ...] | None
+    def _unknown(
+        self, path: Path, value: Mapping[Any, Any], takes: list[str], name: str, given: tuple[str, ...]
     ) -> None:
-        given = _GIVEN.get(tables[0], ()) if tables else ()
-        takes = [*(p.key for p in signature.parameters if p.word), *beside_arguments(path)]
+        """Report arguments that the class does not take."""
+        takes = [*takes, *beside_arguments(path)]
+        inner = _role(path) is None
         for key in value:
-            if key in takes or key in _BESIDE or not isinstance(key, str) or self.low.has_error((*path, key)):
+            if key in (*takes, *_BESIDE, *given) or not isinstance(key, str) or self.low.has_error((*path, key)):
                 continue
-            if tables is None and self._is_for_owner(path, key):
+            if inner and self._is_for_owner(path, key):
                 continue
             near = nearest(key, [word for word in takes if word not in value]) or nearest(key, [*takes, "_delete_"])
-            sure = tables is not None or bool(near and is_slip(key, near))
-            tell = self.low.error if sure else self.low.warning
+            tell = self.low.error if not inner or (near and is_slip(key, near)) else self.low.warning
             hint = f"did you mean {near!r}?" if near else suggest(key, takes) if takes else "it takes none"
-            if key not in given:
-                tell(self.low.place(*path, key), f"{_bare(name)} has no parameter {key!r}", hint)
+            tell(self.low.place(*path, key), f"{_bare(name)} has no parameter {key!r}", hint)
 
     def _is_for_owner(self, path: Path, key: str) -> bool:
         """Return whether a class that holds this part reads ``key`` itself, by its name, before it builds the part."""
@@ -276,20 +273,21 @@ class Components:
         return any(key in scan.words_in(target, folders=self.low.folders) for target in targets)
 
     def _required(
-        self, path: Path, value: Mapping[Any, Any], signature: scan.Signature, name: str, tables: tuple[str, ...] | None
+        self, path: Path, value: Mapping[Any, Any], signature: scan.Signature, name: str, given: tuple[str, ...]
     ) -> None:
-        """Return what a class needs. Of parts in a part only those are asked for that nobody is known to complete:
-        settings like ``norm_cfg`` get the rest where they are used."""
-        step = _is_step(path)
-        if tables is None and not step and (self._is_completed(path) or str(path[-1]).endswith("_cfg")):
+        """Report arguments that the class needs and the config does not give.
+
+        Of parts in a part, only those are reported that nobody is known to complete: settings like ``norm_cfg`` get
+        the rest where they are used.
+        """
+        made_here = _role(path) is not None or _is_step(path)
+        if not made_here and (self._is_completed(path) or str(path[-1]).endswith("_cfg")):
             return
-        given = _GIVEN.get(tables[0], ()) if tables else ()
         unknown = [str(key) for key in value if key not in [p.key for p in signature.parameters]]
+        tell = self.low.error if made_here else self.low.warning
         for parameter in signature.parameters:
-            if not parameter.required or parameter.key in (*value, *given):
-                continue
-            if nearest(parameter.key, unknown) is None:
-                tell = self.low.error if tables is not None or step else self.low.warning
+            missing = parameter.required and parameter.key not in (*value, *given)
+            if missing and nearest(parameter.key, unknown) is None:
                 tell(self.low.place(*path), f"{_bare(name)} needs the parameter {parameter.key!r}")
 
     def _is_completed(self, path: Path) -> bool:
@@ -298,20 +296,18 @@ class Components:
         return not (isinstance(owner, Mapping) and self.target(owner.get("type"), _role(path[:-1]) or ()))
 
     def _values(self, path: Path, given: Mapping[Any, Any], signature: scan.Signature, *, own: bool) -> None:
-        """Text or a container where the class wants a number or a switch."""
+        """Report a text or a container where the class wants a number or a switch."""
         for parameter in signature.parameters:
             value, annotation = given.get(parameter.key), written(parameter.annotation)
             where = (*path, parameter.key)
-            if (
-                isinstance(value, str | list | dict)
-                and _is_scalar(declared(annotation))
-                and not self.low.has_error(where)
-            ):
-                try:
-                    conform(value, annotation)
-                except Misfit as misfit:
-                    tell, at = self.low.warning if own else self.low.error, self.low.place(*where)
-                    tell(at, f"{dotted(where)} must be {misfit}", _as_yaml(value, at.file) or misfit.hint)
+            wants_scalar = isinstance(value, str | list | dict) and _is_scalar(declared(annotation))
+            if not wants_scalar or self.low.has_error(where):
+                continue
+            try:
+                conform(value, annotation)
+            except Misfit as misfit:
+                tell, at = self.low.warning if own else self.low.error, self.low.place(*where)
+                tell(at, f"{dotted(where)} must be {misfit}", _as_yaml(value, at.file) or misfit.hint)
 
 
 def _is_step(path: Path) -> bool:
@@ -321,7 +317,7 @@ def _is_step(path: Path) -> bool:
 
 
 def _as_yaml(value: Any, file: str) -> str:
-    """YAML takes a number with an exponent for text unless it has a point and a sign."""
+    """Return a hint for a number like ``1e-3``, which YAML reads as text unless it has a point and a sign."""
     if not file.endswith((".yaml", ".yml")) or not isinstance(value, str) or "e" not in value.lower():
         return ""
     try:
@@ -347,7 +343,7 @@ def _role(path: Path) -> tuple[str, ...] | None:
 
 
 def _bare(name: str) -> str:
-    """``mmengine.EMAHook`` and ``mmengine.hooks.EMAHook`` → ``EMAHook``; other dotted names stay."""
+    """Return ``EMAHook`` for ``mmengine.EMAHook`` and ``mmengine.hooks.EMAHook``; other dotted names as they are."""
     return name.rpartition(".")[2] if imports.is_served(name.partition(".")[0]) else name
 
 

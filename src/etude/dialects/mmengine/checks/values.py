@@ -102,7 +102,7 @@ def is_fragment(values: Mapping[str, Any]) -> bool:
 
 
 def _former(low: Lowering) -> None:
-    """Words of mmcv 1.x beside those of MMEngine: nothing reads them, whatever they were meant to change."""
+    """Say where MMEngine has what a key of mmcv 1.x, which nothing reads, was meant to change."""
     places = {str(low.place(key)): home for key, home in _FORMER.items() if key in low.tree.values}
     for index, finding in enumerate(low.findings):
         key = finding.message.removeprefix("unknown key ").partition(":")[0]
@@ -184,7 +184,7 @@ def _scaling(low: Lowering) -> None:
 
 
 def _schedulers_by_name(low: Lowering) -> None:
-    """Schedulers by the names of several optimizers, where there is one."""
+    """Report schedulers by the names of several optimizers if there is only one."""
     given, wrapper = low.tree.get("param_scheduler"), low.tree.get("optim_wrapper")
     named = isinstance(given, Mapping) and "type" not in given and bool(given)
     single = isinstance(wrapper, Mapping) and "optimizer" in wrapper and "constructor" not in wrapper
