@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from etude.core.hook import Call, HookTable
+from etude.core.hook import HookTable
 from etude.core.run import Run
 from etude.dialects.mmengine.live.hooks.checkpoint_hook import CheckpointHook
 from etude.dialects.mmengine.live.hooks.early_stopping_hook import EarlyStoppingHook
@@ -15,7 +15,7 @@ from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at
 from etude.dialects.mmengine.live.hooks.logger_hook import LoggerHook
 from etude.dialects.mmengine.live.hooks.upkeep_hooks import ParamSchedulerHook, _schedulers
 from etude.dialects.mmengine.live.projects.hooks import SimSiamHook
-from etude.dialects.mmengine.live.runner.hooking import Acting, _after_iter, _before_iter, _with_runner
+from etude.dialects.mmengine.live.runner.hooking import CALLS, Acting
 from etude.dialects.openmm.priority import get_priority
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Noted, Record
 
@@ -25,10 +25,6 @@ POINTS = {
     "after_train_epoch": "after_epoch", "before_val": "before_eval", "before_val_epoch": "before_eval",
     "before_val_iter": "before_eval_step", "after_val_iter": "after_eval_step", "after_val_epoch": "after_eval",
     "after_val": "after_eval", "before_save_checkpoint": "before_save", "after_load_checkpoint": "after_load",
-}  # fmt: skip
-_TRAINING: dict[str, Callable[..., Call]] = {
-    "before_train_epoch": _with_runner, "before_train_iter": _before_iter, "after_train_iter": _after_iter,
-    "after_train_epoch": _with_runner,
 }  # fmt: skip
 _ROUND_VALIDATION = ("before_val", "before_val_epoch"), ("after_val_epoch", "after_val")
 _ROUND_BATCH = ("before_val_iter", "after_val_iter")
@@ -44,7 +40,7 @@ def prepare(run: Run) -> None:
         return
     runner._build_for_training()
     run.steps_per_epoch = _length(runner.train_dataloader)
-    run.hooks = HookTable([_Shown(hook, runner) for hook in runner.hooks])
+    run.hooks = HookTable([_shown(hook, runner) for hook in runner.hooks])
 
 
 def rehearse(run: Run, record: Record) -> None:
@@ -64,11 +60,9 @@ def rehearse(run: Run, record: Record) -> None:
     runner.call_hook("after_run")
 
 
-class _Shown(Acting):
-    """A hook with the priority that it was given, for display."""
-
-    def __init__(self, hook: Hook, runner: Any) -> None:
-        super().__init__(hook, runner, get_priority(hook.priority))
+def _shown(hook: Hook, runner: Any) -> Acting:
+    """Return a hook for the table, with the priority that it was given."""
+    return Acting(hook, runner, get_priority(hook.priority))
 
 
 class _Stage:
@@ -94,8 +88,8 @@ class _Stage:
         self.run.hooks = HookTable([self._noted(hook, acts) for hook, acts in self.hooks])
 
     def _noted(self, hook: Hook, acts: Acts) -> Noted:
-        instead = {POINTS[name]: _TRAINING[name](act, self.quiet) for name, act in acts.items()}
-        return Noted(_Shown(hook, self.runner), self.record, instead=instead)
+        instead = {POINTS[name]: CALLS[name](act, self.quiet) for name, act in acts.items()}
+        return Noted(_shown(hook, self.runner), self.record, instead=instead)
 
     def _call_hook(self, fn_name: str, **kwargs: Any) -> None:
         for hook, acts in self.hooks:
@@ -130,7 +124,7 @@ def _acts(hook: Hook, runner: Any, record: Record) -> Acts:
     These are schedules, and the rules of saving and logging, with the saving itself replaced by a record.
     """
     if type(hook) in (ParamSchedulerHook, SimSiamHook):
-        return {name: getattr(hook, name) for name in _TRAINING if acts_at(hook, name)}
+        return {name: getattr(hook, name) for name in CALLS if acts_at(hook, name)}
     if type(hook) is LoggerHook:
         return {"after_train_iter": hook.after_train_iter}
     if type(hook) is not CheckpointHook:

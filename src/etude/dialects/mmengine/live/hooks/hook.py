@@ -10,11 +10,6 @@ OUTDATED = '"file_client_args" will be deprecated in future; use "backend_args"'
 
 DataBatch = Any
 
-_EPOCH_FALLBACKS = {"_before_epoch": "before_{}_epoch", "_after_epoch": "after_{}_epoch"}
-_ITER_FALLBACKS = {"_before_iter": "before_{}_iter", "_after_iter": "after_{}_iter"}
-_FALLBACKS = {**_EPOCH_FALLBACKS, **_ITER_FALLBACKS}
-_MODES = ("train", "val", "test")
-
 
 class Hook:
     """Acts at points of a run. Each of the 22 points is a method that does nothing until a subclass overrides it.
@@ -160,11 +155,7 @@ class Hook:
 
     def get_triggered_stages(self) -> list[str]:
         """Return the points at which this hook does something, in the order of :attr:`stages`."""
-        active = {stage for stage in Hook.stages if overrides(self, stage)}
-        for fallback, form in _FALLBACKS.items():
-            if overrides(self, fallback):
-                active.update(form.format(mode) for mode in _MODES)
-        return [stage for stage in Hook.stages if stage in active]
+        return [stage for stage in Hook.stages if acts_at(self, stage)]
 
 
 def _is_nth(count: int, n: int) -> bool:

@@ -29,13 +29,6 @@ DEFAULT_HOOKS = {
 }
 
 
-#: Étude's callback points of training → the names of MMEngine's methods.
-_METHODS = {
-    "before_epoch": "before_train_epoch", "before_step": "before_train_iter",
-    "after_step": "after_train_iter", "after_epoch": "after_train_epoch",
-}  # fmt: skip
-
-
 class Acting(CoreHook):
     """Wraps an MMEngine hook for Étude's hook table, which calls its methods with the runner."""
 
@@ -43,17 +36,8 @@ class Acting(CoreHook):
         self.hook, self.runner, self.priority = hook, runner, position
 
     def calls(self) -> Mapping[str, Call]:
-        hook, runner = self.hook, self.runner
-        made: dict[str, Call] = {}
-        if acts_at(hook, "before_train_epoch"):
-            made["before_epoch"] = _with_runner(hook.before_train_epoch, runner)
-        if acts_at(hook, "before_train_iter"):
-            made["before_step"] = _before_iter(_method(hook, "before_train_iter", "_before_iter"), runner)
-        if acts_at(hook, "after_train_iter"):
-            made["after_step"] = _after_iter(_method(hook, "after_train_iter", "_after_iter"), runner)
-        if acts_at(hook, "after_train_epoch"):
-            made["after_epoch"] = _with_runner(hook.after_train_epoch, runner)
-        return made
+        acting = [(point, name) for point, name in _METHODS.items() if acts_at(self.hook, name)]
+        return {point: CALLS[name](_method(self.hook, name), self.runner) for point, name in acting}
 
     def word_for(self, point: str) -> str:
         return _METHODS[point]
@@ -67,14 +51,14 @@ class Acting(CoreHook):
         return origin_of(type(self.hook))
 
 
-def _method(hook: Hook, point: str, fallback: str) -> Callable[..., Any]:
+def _method(hook: Hook, point: str) -> Callable[..., Any]:
     """Return the method to call at ``point`` of training.
 
-    If the hook does not override it, this is the fallback itself, which saves one call per step.
+    If the hook does not override it, this is the fallback itself (``_after_iter``), which saves one call per step.
     """
     if overrides(hook, point):
         return getattr(hook, point)  # type: ignore[no-any-return]
-    return partial(getattr(hook, fallback), mode="train")
+    return partial(getattr(hook, f"_{point.replace('train_', '')}"), mode="train")
 
 
 def _with_runner(method: Callable[..., Any], runner: Any) -> Call:
@@ -108,6 +92,18 @@ def _after_iter(method: Callable[..., Any], runner: Any) -> Call:
             raise
 
     return call
+
+
+#: Étude's callback points of training → the names of MMEngine's methods.
+_METHODS = {
+    "before_epoch": "before_train_epoch", "before_step": "before_train_iter",
+    "after_step": "after_train_iter", "after_epoch": "after_train_epoch",
+}  # fmt: skip
+#: MMEngine's methods → how Étude's table calls them.
+CALLS: dict[str, Callable[..., Call]] = {
+    "before_train_epoch": _with_runner, "before_train_iter": _before_iter,
+    "after_train_iter": _after_iter, "after_train_epoch": _with_runner,
+}  # fmt: skip
 
 
 class Hooking(Views):
