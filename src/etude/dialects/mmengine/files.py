@@ -1,4 +1,4 @@
-"""MMEngine's checkpoint files: written whole or not at all, read without running anything from them.
+"""Reads and writes MMEngine's checkpoint files: written whole or not at all, read without running code from them.
 
 .. code-block:: text
 
@@ -46,9 +46,9 @@ def read(path: str) -> dict[str, Any]:
 
 
 def plain(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """``checkpoint`` in types that any program can read again: found now, not when a resume fails.
+    """Return ``checkpoint`` in types that any program can read. What has none is found now, not when a resume fails.
 
-    Numpy's numbers, histories and configs become Python's and torch's; an array that a hook put there stays one, as its
+    Numpy's numbers, histories and configs become Python's and torch's. An array that a hook put there stays one, as its
     reader expects. An info of the hub that has no plain form is left out with a warning; anywhere else it is an error
     that names the key.
     """
@@ -143,9 +143,14 @@ def note_path(path: str) -> str:
 
 def newest_first(folder: str) -> list[str]:
     """Return what an automatic resume may start from: ``last_checkpoint``'s file, then the others by their number."""
-    latest = find_latest_checkpoint(folder)
-    if latest is None:
+    try:
+        with open(os.path.join(folder, "last_checkpoint"), encoding="utf-8") as file:
+            latest = file.read().strip()
+    except FileNotFoundError:
         return []
+    beside = os.path.join(folder, os.path.basename(latest))
+    if not os.path.exists(latest) and os.path.exists(beside):  # the folder was moved
+        latest = beside
     numbered = re.compile(r"(?!best_|.*-[0-9a-f]{8}\.pth).*?(\d+)\.pth")  # neither best files nor published ones
     found = [(int(match[1]), name) for name in os.listdir(folder) if (match := numbered.fullmatch(name))]
     others = [os.path.join(folder, name) for _, name in sorted(found, reverse=True)]
@@ -153,7 +158,7 @@ def newest_first(folder: str) -> list[str]:
 
 
 def sweep(folder: str) -> list[str]:
-    """Remove what writers that died left unfinished in ``folder``; the names of the files that they meant."""
+    """Remove unfinished files of dead writers from ``folder``; return the names that the files were meant to have."""
     swept = []
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         unfinished = re.fullmatch(r"\.(.+)\.tmp-(\d+)-\d+", name)
@@ -171,15 +176,3 @@ def _alive(pid: int) -> bool:
     except OSError:  # it belongs to another user
         pass
     return True
-
-
-def find_latest_checkpoint(folder: str) -> str | None:
-    """Return the path that ``last_checkpoint`` in ``folder`` names; the file beside it when the folder was moved."""
-    pointer = os.path.join(folder, "last_checkpoint")
-    try:
-        with open(pointer, encoding="utf-8") as file:
-            path = file.read().strip()
-    except FileNotFoundError:
-        return None
-    beside = os.path.join(folder, os.path.basename(path))
-    return beside if not os.path.exists(path) and os.path.exists(beside) else path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from abc import ABCMeta, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -77,16 +77,12 @@ def get_metric_value(indicator: str, metrics: dict[str, Any]) -> Any:
         if indicator not in metrics:
             raise ValueError(f'The indicator "{indicator}" can not match any metric in {list(metrics)}')
         return metrics[indicator]
-    matched = list(_ending_in(indicator, metrics))
+    matched = [name for name in metrics if name.split("/")[-1] == indicator]
     if not matched:
         raise ValueError(f"The indicator {indicator} can not match any metric in {list(metrics)}")
     if len(matched) > 1:
         raise ValueError(f'The indicator "{indicator}" matches multiple metrics {matched}')
     return metrics[matched[0]]
-
-
-def _ending_in(indicator: str, metrics: dict[str, Any]) -> Iterator[str]:
-    return (name for name in metrics if name.split("/")[-1] == indicator)
 
 
 class BaseMetric(metaclass=ABCMeta):
@@ -140,7 +136,7 @@ class BaseMetric(metaclass=ABCMeta):
             except AttributeError as error:
                 user_errors.of_metrics(error, self, computed)
                 raise
-        broadcast_object_list(metrics)
+        broadcast_object_list(metrics)  # hooks of all processes decide by the metrics of rank 0
         self.results.clear()
         found: dict[str, Any] = metrics[0]
         return found

@@ -1,4 +1,4 @@
-"""What an exact resume needs beside MMEngine's layout: random numbers, the place in the data, unfinished gradients.
+"""Saves what an exact resume needs beside MMEngine's layout: generators, the position in the data, partial gradients.
 
 A checkpoint carries it in ``meta["etude"]``, which MMEngine does not look at: one entry per process, because each has
 its own generators, and gradients of its own in an unfinished group.
@@ -53,7 +53,7 @@ def take(runner: Any, share: Mapping[str, Any]) -> None:
 
 
 def has_one_order(loader: Any) -> bool:
-    """Tell whether the samplers of all processes take turns in one order, whatever the number of processes."""
+    """Return whether the samplers of all processes take turns in one order, whatever the number of processes."""
     return type(getattr(loader, "sampler", None)) in (DefaultSampler, InfiniteSampler)
 
 
@@ -71,7 +71,10 @@ def take_hooks(runner: Any, states: Mapping[str, Any]) -> None:
 
 def groups_of(optim_wrapper: Any) -> dict[str, Any]:
     """Return the options of all parameter groups, the virtual one too: a plateau scheduler changes them."""
-    return {name: [_options(group) for group in wrapper.param_groups] for name, wrapper in named(optim_wrapper)}
+    return {
+        name: [{key: value for key, value in group.items() if key != "params"} for group in wrapper.param_groups]
+        for name, wrapper in named(optim_wrapper)
+    }
 
 
 def take_groups(optim_wrapper: Any, options: Mapping[str, Any]) -> None:
@@ -81,12 +84,8 @@ def take_groups(optim_wrapper: Any, options: Mapping[str, Any]) -> None:
             group.update(saved)
 
 
-def _options(group: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in group.items() if key != "params"}
-
-
 def on_cpu(value: Any) -> Any:
-    """``value`` with all its tensors on the CPU."""
+    """Return ``value`` with all its tensors on the CPU."""
     if isinstance(value, torch.Tensor):
         return value.cpu()
     if isinstance(value, dict):
@@ -95,7 +94,7 @@ def on_cpu(value: Any) -> Any:
 
 
 def _own_buffers(runner: Any) -> dict[str, Any]:
-    """Running statistics of a process that is not the first, whose own are in the weights of the checkpoint."""
+    """Return the running statistics of this process. Those of the first one are in the weights of the checkpoint."""
     return dict(runner.model.module.named_buffers()) if runner.rank > 0 and is_wrapper(runner.model) else {}
 
 
@@ -105,7 +104,7 @@ def named(wrapper: Any) -> list[tuple[str, Any]]:
 
 
 def _stateful(hooks: list[Any]) -> Iterator[tuple[str, Any]]:
-    """Hooks that can tell their state, by names that are unique within the run."""
+    """Yield the hooks that have a state, with names that are unique within the run."""
     seen: dict[str, int] = {}
     for hook in hooks:
         name = type(hook).__name__
@@ -124,7 +123,7 @@ def unfinished(wrapper: Any) -> dict[str, Any]:
 
 def put_back(wrapper: Any, state: Mapping[str, Any]) -> None:
     """Put back what :func:`unfinished` gave."""
-    if state.get("count") is not None:
+    if state.get("count") is not None:  # user-defined wrappers need not count
         wrapper._inner_count = int(state["count"])
     params = _params(wrapper)
     for number, grad in state.get("grads", {}).items():
@@ -162,7 +161,7 @@ def shares(runner: Any, own: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def wait_for_save(runner: Any) -> None:
-    """End together: a launcher kills the rest of the processes when it sees the first one gone."""
+    """Wait for the first process to save: a launcher kills the other processes when it sees one gone."""
     store: Any = distributed_c10d._get_default_store()
     if runner.rank == 0:
         store.set("etude/saved", "")

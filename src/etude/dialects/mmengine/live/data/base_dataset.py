@@ -48,11 +48,7 @@ class Compose:
         for transform in transforms or ():
             made = TRANSFORMS.build(transform) if isinstance(transform, dict) else transform
             if not callable(made):
-                wanted = (
-                    "should be a callable object"
-                    if isinstance(transform, dict)
-                    else "must be a callable object or dict"
-                )
+                wanted = "should be a callable object" if made is not transform else "must be a callable object or dict"
                 raise TypeError(f"transform {wanted}, but got {type(made)}")
             self.transforms.append(made)
 
@@ -201,6 +197,7 @@ class BaseDataset(Dataset[Any]):
     def parse_data_info(self, raw_data_info: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
         """Return the sample or samples of one entry of the annotation file, with prefixes joined to paths."""
         for key, prefix in self.data_prefix.items():
+            # The words of this and other messages are MMEngine's, for scripts that look for them.
             assert key in raw_data_info, f"raw_data_info: {raw_data_info} dose not contain prefix key{key}"
             raw_data_info[key] = os.path.join(prefix, raw_data_info[key])
         return raw_data_info
@@ -249,10 +246,7 @@ class BaseDataset(Dataset[Any]):
     def get_subset(self, indices: Sequence[int] | int) -> Self:
         """Return a dataset of these samples; the annotations of the others are not copied."""
         other = self._copy_without_annotation()
-        if self.serialize_data:
-            other.data_bytes, other.data_address = self._get_serialized_subset(indices)
-        else:
-            other.data_list = self._get_unserialized_subset(indices)
+        other.get_subset_(indices)
         return other
 
     def _get_serialized_subset(self, indices: Sequence[int] | int) -> tuple[np.ndarray, np.ndarray]:
@@ -268,6 +262,7 @@ class BaseDataset(Dataset[Any]):
 
     def _serialize_data(self) -> tuple[np.ndarray, np.ndarray]:
         """Pack all annotations into one array of bytes, which workers share, and return it with the end of each."""
+        # One array instead of many objects: workers share its memory, as no reference counts are written into it.
         packed = [pickle.dumps(info, protocol=4) for info in self.data_list]
         self.data_list.clear()
         ends = np.cumsum([len(item) for item in packed], dtype=np.int64)

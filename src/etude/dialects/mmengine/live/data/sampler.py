@@ -35,8 +35,7 @@ class DefaultSampler(Sampler[int]):
             self.total_size = len(dataset)
 
     def __iter__(self) -> Iterator[int]:
-        order = range(len(self.dataset))
-        indices = list(order)
+        indices = list(range(len(self.dataset)))
         if self.shuffle:
             generator = torch.Generator()
             generator.manual_seed(self.seed + self.epoch)

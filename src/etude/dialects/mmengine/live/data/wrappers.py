@@ -97,7 +97,7 @@ class ConcatDataset(_Wrapper, TorchConcatDataset[Any]):
     def _load(self) -> None:
         for dataset in self.datasets:
             dataset.full_init()
-        TorchConcatDataset.__init__(self, self.datasets)
+        TorchConcatDataset.__init__(self, self.datasets)  # only now: it asks for their lengths
 
     @force_full_init
     def _get_ori_dataset_idx(self, idx: int) -> tuple[int, int]:
@@ -121,6 +121,8 @@ class ConcatDataset(_Wrapper, TorchConcatDataset[Any]):
 class _Resampled(_Wrapper):
     """The base of wrappers around one dataset, in which samples may repeat. Subclasses map ``idx`` to a sample."""
 
+    _get_ori_dataset_idx: Any
+
     def __init__(self, dataset: BaseDataset | dict[str, Any], lazy_init: bool) -> None:
         self.dataset: Any = _build(dataset)
         self._metainfo: dict[str, Any] = self.dataset.metainfo
@@ -130,13 +132,6 @@ class _Resampled(_Wrapper):
 
     def _load(self) -> None:
         self.dataset.full_init()
-        self._measure()
-
-    def _measure(self) -> None:
-        raise NotImplementedError
-
-    def _get_ori_dataset_idx(self, idx: int) -> int:
-        raise NotImplementedError
 
     def _source(self, idx: int) -> tuple[Any, int]:
         return self.dataset, self._get_ori_dataset_idx(idx)
@@ -150,7 +145,8 @@ class RepeatDataset(_Resampled):
         self.times = times
         super().__init__(dataset, lazy_init)
 
-    def _measure(self) -> None:
+    def _load(self) -> None:
+        super()._load()
         self._ori_len = len(self.dataset)
 
     @force_full_init
@@ -174,7 +170,8 @@ class ClassBalancedDataset(_Resampled):
         self.oversample_thr = oversample_thr
         super().__init__(dataset, lazy_init)
 
-    def _measure(self) -> None:
+    def _load(self) -> None:
+        super()._load()
         factors = self._get_repeat_factors(self.dataset, self.oversample_thr)
         self.repeat_indices = [index for index, factor in enumerate(factors) for _ in range(math.ceil(factor))]
 

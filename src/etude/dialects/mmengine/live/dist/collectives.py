@@ -21,21 +21,13 @@ from etude.dialects.mmengine.live.dist.utils import (
 )
 from etude.dialects.openmm.live.processes import random_seed_everywhere
 
-_OPERATIONS = {
-    "sum": torch_dist.ReduceOp.SUM,
-    "product": torch_dist.ReduceOp.PRODUCT,
-    "min": torch_dist.ReduceOp.MIN,
-    "max": torch_dist.ReduceOp.MAX,
-    "band": torch_dist.ReduceOp.BAND,
-    "bor": torch_dist.ReduceOp.BOR,
-    "bxor": torch_dist.ReduceOp.BXOR,
-}
+_OPERATIONS = ("sum", "product", "min", "max", "band", "bor", "bxor")
 
 
 def _get_reduce_op(name: str) -> Any:
     if name.lower() not in _OPERATIONS:
         raise ValueError(f"reduce op should be one of {list(_OPERATIONS)}, but got {name}")
-    return _OPERATIONS[name.lower()]
+    return getattr(torch_dist.ReduceOp, name.upper())
 
 
 def all_reduce(data: Tensor, op: str = "sum", group: ProcessGroup | None = None) -> None:
@@ -65,8 +57,6 @@ def all_gather(data: Tensor, group: ProcessGroup | None = None) -> list[Tensor]:
 
 def gather(data: Tensor, dst: int = 0, group: ProcessGroup | None = None) -> list[Tensor]:
     """Return the ``data`` of every process on ``dst``, an empty list on the others."""
-    if get_world_size(group) == 1:
-        return [data]
     everything = all_gather(data, group)
     return everything if get_rank(group) == dst else []
 
@@ -120,15 +110,12 @@ def all_reduce_dict(data: dict[str, Tensor], op: str = "sum", group: ProcessGrou
     if get_world_size(group) <= 1:
         return
     keys = sorted(data)  # so that all processes concatenate in the same order
-    sizes = [data[key].shape for key in keys]
-    device = get_data_device(data)
-    dtypes = [data[key].dtype for key in keys]
     # One dtype for all tensors, so that a single message is enough.
-    together = torch.cat([data[key].flatten().to(torch.float64) for key in keys]).to(device)
+    together = torch.cat([data[key].flatten().to(torch.float64) for key in keys])
     all_reduce(together, op=op, group=group)
-    parts = torch.split(together, [size.numel() for size in sizes])
-    for key, part, size, dtype in zip(keys, parts, sizes, dtypes, strict=True):
-        data[key] = part.view(size).to(dtype)
+    parts = torch.split(together, [data[key].numel() for key in keys])
+    for key, part in zip(keys, parts, strict=True):
+        data[key] = part.view_as(data[key]).to(data[key].dtype)
 
 
 def all_reduce_params(

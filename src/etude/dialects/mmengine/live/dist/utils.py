@@ -98,7 +98,7 @@ def init_dist(launcher: str, backend: str = "nccl", init_backend: str = "torch",
                 f"Timeout for distributed training must be provided as timeout in seconds, got {timeout!r}"
             ) from error
     join(launcher, backend, **kwargs)
-    if mp.get_start_method(allow_none=True) is None:
+    if mp.get_start_method(allow_none=True) is None:  # as MMEngine does
         mp.set_start_method("spawn")
     init_local_group(get_rank() // (local := _local_world_size()), local)
 

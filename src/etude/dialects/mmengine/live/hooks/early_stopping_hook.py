@@ -42,7 +42,7 @@ class EarlyStoppingHook(Hook):
         if rule is None:
             raise ValueError(f"Cannot infer the rule for {monitor}, thus rule must be specified: greater or less")
         self.monitor, self.rule = monitor, rule
-        self.min_delta = min_delta if rule == "greater" else -1 * min_delta
+        self.min_delta = min_delta if rule == "greater" else -1 * min_delta  # added to the best score, see below
         self.strict = strict
         self.check_finite = check_finite
         self.patience = patience

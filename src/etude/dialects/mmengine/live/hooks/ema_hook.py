@@ -87,7 +87,7 @@ class EMAHook(Hook):
         self._swap_ema_state_dict(checkpoint)
 
     def after_load_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
-        if self.ema_model is None:
+        if self.ema_model is None:  # a script may load before it trains
             self.before_run(runner)
         if "ema_state_dict" in checkpoint and runner._resume:
             self._swap_ema_state_dict(checkpoint)

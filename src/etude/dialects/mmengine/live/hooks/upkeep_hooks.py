@@ -151,13 +151,10 @@ class ParamSchedulerHook(Hook):
 def _schedulers(runner: Any) -> list[Any]:
     """Return all schedulers that are built, optimizer by optimizer; none if only ``val()`` runs."""
     schedulers = runner.param_schedulers
-    if schedulers is None:
-        return []
-    if isinstance(schedulers, list):
-        return [scheduler for scheduler in schedulers if hasattr(scheduler, "step")]
-    if isinstance(schedulers, dict):
-        return [scheduler for one in schedulers.values() for scheduler in one if hasattr(scheduler, "step")]
-    raise TypeError(
-        "runner.param_schedulers should be list of ParamScheduler or a dict containing list of ParamScheduler, "
-        f"but got {type(schedulers).__name__}"
-    )
+    if not isinstance(schedulers, list | dict | None):
+        raise TypeError(
+            "runner.param_schedulers should be list of ParamScheduler or a dict containing list of ParamScheduler, "
+            f"but got {type(schedulers).__name__}"
+        )
+    lists = schedulers.values() if isinstance(schedulers, dict) else [schedulers or []]
+    return [scheduler for one in lists for scheduler in one if hasattr(scheduler, "step")]

@@ -62,6 +62,7 @@ class MMFormatter(Formatter):
 
     def format(self, record: LogRecord) -> str:
         where = "%(pathname)s - %(funcName)s - %(lineno)d - " if record.levelno == logging.ERROR else ""
+        # The format depends on the level, and a formatter has one format only.
         self._style._fmt = f"%(asctime)s - %(name)s - {self._level(record.levelname)} - {where}%(message)s"
         return super().format(record)
 

@@ -170,15 +170,11 @@ class MessageHub(ManagerMixin):
         scalars = OrderedDict(
             (key, copy.deepcopy(value)) for key, value in self._log_scalars.items() if self._is_resumed(key)
         )
-        infos: OrderedDict[str, Any] = OrderedDict()
-        for key, value in self._runtime_info.items():
-            if not self._is_resumed(key):
-                continue
-            try:
-                infos[key] = copy.deepcopy(value)
-            except Exception:
-                log_warning(f"{key} in message_hub cannot be copied and is not saved")
-                infos[key] = value
+        infos = OrderedDict(
+            (key, _copied(key, value, "is not saved"))
+            for key, value in self._runtime_info.items()
+            if self._is_resumed(key)
+        )
         keys = OrderedDict((key, True) for key in self._resumed_keys if key in scalars or key in infos)
         return {"log_scalars": scalars, "runtime_info": infos, "resumed_keys": keys}
 
@@ -208,7 +204,8 @@ class MessageHub(ManagerMixin):
                 self._log_scalars[key] = copy.deepcopy(value)
             else:
                 log_warning(f"{key} in message_hub is not HistoryBuffer, just skip resuming it.")
-        self._load_infos(infos)
+        for key, value in infos.items():
+            self._runtime_info[key] = _copied(key, value, "is used itself")
         for key, value in resumed.items():
             if key in self._log_scalars or key in self._runtime_info:
                 self._set_resumed_keys(key, value)
@@ -217,16 +214,17 @@ class MessageHub(ManagerMixin):
             else:
                 log_warning(f"resumed key {key} has no scalar or info in message_hub")
 
-    def _load_infos(self, infos: Mapping[str, Any]) -> None:
-        for key, value in infos.items():
-            try:
-                self._runtime_info[key] = copy.deepcopy(value)
-            except Exception:
-                log_warning(f"{key} in message_hub cannot be copied and is used itself")
-                self._runtime_info[key] = value
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.state_dict(), "name": self.instance_name}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["name"], state["log_scalars"], state["runtime_info"], state["resumed_keys"])  # type: ignore[misc]
+
+
+def _copied(key: str, value: Any, otherwise: str) -> Any:
+    """Return a copy of an info; the info itself, with a warning, if there can be none."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        log_warning(f"{key} in message_hub cannot be copied and {otherwise}")
+        return value

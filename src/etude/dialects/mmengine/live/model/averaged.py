@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -82,7 +82,7 @@ class BaseAveragedModel(nn.Module):
         return self._pairs[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_pairs": None, "_counted": (-1, 0)}
+        return self.__dict__ | {"_pairs": None, "_counted": (-1, 0)}  # -1 fits no version: the copy reads its buffer
 
 
 class _Pairs:
@@ -91,40 +91,33 @@ class _Pairs:
     def __init__(self, average: BaseAveragedModel, model: nn.Module) -> None:
         own, source = _slots(average.module), _slots(model)
         both = [(own[name], source[name]) for name in own if name in source]
-        buffers = [pair for pair in both if pair[0].is_buffer]
         averaged = [pair for pair in both if not pair[0].is_buffer or (average.update_buffers and pair[0].persistent)]
-        self.floating = [pair for pair in averaged if pair[0].tensor.is_floating_point()]
-        self.others = [pair for pair in averaged if not pair[0].tensor.is_floating_point()]
-        self.buffers = buffers
+        self.floating = [pair for pair in averaged if pair[0].table[pair[0].name].is_floating_point()]
+        self.others = [pair for pair in averaged if not pair[0].table[pair[0].name].is_floating_point()]
+        self.buffers = [pair for pair in both if pair[0].is_buffer]
 
 
-class _Slot:
+class _Slot(NamedTuple):
     """The place of one parameter or buffer: the dict of its module that holds it, and its name there."""
 
-    __slots__ = ("is_buffer", "name", "persistent", "table")
-
-    def __init__(self, module: nn.Module, name: str, is_buffer: bool) -> None:
-        self.table: dict[str, Any] = module._buffers if is_buffer else module._parameters
-        self.name, self.is_buffer = name, is_buffer
-        self.persistent = not (is_buffer and name in module._non_persistent_buffers_set)
-
-    @property
-    def tensor(self) -> Tensor:
-        found: Tensor = self.table[self.name]
-        return found
+    table: dict[str, Any]
+    name: str
+    is_buffer: bool
+    persistent: bool
 
 
 def _slots(module: nn.Module) -> dict[str, _Slot]:
     """Return every parameter and buffer once, even if modules share it."""
     slots: dict[str, _Slot] = {}
     seen: set[int] = set()
+    table: Any
     for prefix, part in module.named_modules():
-        named = [(name, t, False) for name, t in part._parameters.items()]
-        named += [(name, t, True) for name, t in part._buffers.items()]
-        for name, tensor, is_buffer in named:
-            if tensor is not None and id(tensor) not in seen:
-                seen.add(id(tensor))
-                slots[f"{prefix}.{name}"] = _Slot(part, name, is_buffer)
+        for is_buffer, table in ((False, part._parameters), (True, part._buffers)):
+            for name, tensor in table.items():
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    persistent = not is_buffer or name not in part._non_persistent_buffers_set
+                    slots[f"{prefix}.{name}"] = _Slot(table, name, is_buffer, persistent)
     return slots
 
 
@@ -197,7 +190,7 @@ class ExponentialMovingAverage(BaseAveragedModel):
         averaged_param.lerp_(source_param, self.share(int(steps)))
 
     def avg_all(self, averaged: list[Tensor], source: list[Tensor], steps: int) -> None:
-        if _is_own(type(self).avg_func):
+        if type(self).avg_func is ExponentialMovingAverage.avg_func:
             torch._foreach_lerp_(averaged, _on_device_of(source, averaged), self.share(steps))
         else:
             super().avg_all(averaged, source, steps)
@@ -243,10 +236,6 @@ class CosineEMA(ExponentialMovingAverage):
         total = MessageHub.get_current_instance().get_info("max_iters")
         cosine = (math.cos(math.pi * steps / float(total)) + 1) / 2
         return 1 - (self.end_momentum - (self.end_momentum - self.momentum) * cosine)
-
-
-def _is_own(avg_func: Any) -> bool:
-    return avg_func is ExponentialMovingAverage.avg_func
 
 
 def _on_device_of(source: list[Tensor], averaged: list[Tensor]) -> list[Tensor]:

@@ -91,6 +91,7 @@ class ImgDataPreprocessor(BaseDataPreprocessor):
         if mean is not None and std is not None:
             for name, values in (("mean", mean), ("std", std)):
                 assert len(values) in (1, 3), f"`{name}` should have 1 or 3 values, but got {len(values)} values"
+                # Not persistent: it is no part of a state_dict.
                 self.register_buffer(name, torch.tensor(values, dtype=torch.float32).view(-1, 1, 1), False)
         self._channel_conversion = rgb_to_bgr or bgr_to_rgb
         self.pad_size_divisor, self.pad_value = pad_size_divisor, pad_value

@@ -52,7 +52,7 @@ class LearningRateDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     def _decay(self, name: str) -> float | None:
         decay: float | None = self.base_wd
-        for key in self.sorted_keys():
+        for key in self.sorted_keys():  # no break: the last match, which is the shortest key, decides
             if key in name:
                 decay = self.base_wd * self.paramwise_cfg["custom_keys"][key].get("decay_mult", 1.0)
         return decay

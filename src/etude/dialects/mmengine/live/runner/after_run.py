@@ -1,9 +1,9 @@
-"""What a validation changes after the checkpoint before it was written: noted in a small file beside that checkpoint.
+"""Notes what a validation changes after the checkpoint before it was written, in a small file beside the checkpoint.
 
-A checkpoint is saved at the end of a step or an epoch; the validation that follows adds to the hub, moves plateau
-schedulers and patience, and finds a best score. Its results go into ``.etude/<checkpoint>.note``, of which there is
-one, about the newest checkpoint, until the run ends without an error. A resumed run takes them from there; where
-there is no note the validation comes first.
+A checkpoint is saved at the end of a step or an epoch. The validation that follows adds to the hub, moves plateau
+schedulers and patience, and finds a best score. These changes go into ``.etude/<checkpoint>.note``. There is one note,
+about the newest checkpoint, until the run ends without an error. A resumed run reads it; without a note it validates
+first.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Afterwards(Views):
 
     @cached_property
     def later(self) -> Later:
-        """What is written while training goes on."""
+        """Return what is written while training continues."""
         return Later()
 
     def begin_validation(self) -> None:
-        """Before a validation: remember what it will change, in case that it does not come to its end."""
+        """Remember what a validation will change, in case that it is cut off."""
         self._before = self.message_hub.remembered(), self._scalars()
         self._cut = False
 
@@ -59,7 +59,7 @@ class Afterwards(Views):
         self.owes_validation = True
 
     def note_validation(self) -> None:
-        """After a validation: note what it changed, if the checkpoint right before it is on the disk.
+        """Note what a validation changed, if the checkpoint right before it is on the disk.
 
         One of the last iteration of an epoch is not: a run that is resumed from it ends the epoch first.
         """
@@ -119,20 +119,21 @@ class Afterwards(Views):
 
     def _scalars(self) -> dict[str, Any] | None:
         """Return how far ``scalars.json`` is written."""
-        for backend in getattr(self.visualizer, "_vis_backends", {}).values():
-            if isinstance(backend, LocalVisBackend):
-                path, size = backend.written()
-                return {"file": os.path.relpath(path, self.work_dir), "size": size}
+        for backend in self._local_backends():
+            path, size = backend.written()
+            return {"file": os.path.relpath(path, self.work_dir), "size": size}
         return None
 
     def _go_on_with_scalars(self, checkpoint: str, scalars: Mapping[str, Any] | None) -> None:
         """Begin this start's ``scalars.json`` with the rows up to the checkpoint: no step twice, none missing."""
         if not scalars or not is_main_process():
             return
-        earlier = _beside(checkpoint, scalars)
-        for backend in getattr(self.visualizer, "_vis_backends", {}).values():
-            if isinstance(backend, LocalVisBackend):
-                backend.go_on_from(earlier, int(scalars["size"]))
+        for backend in self._local_backends():
+            backend.go_on_from(_beside(checkpoint, scalars), int(scalars["size"]))
+
+    def _local_backends(self) -> list[LocalVisBackend]:
+        backends = getattr(self.visualizer, "_vis_backends", {}).values()
+        return [backend for backend in backends if isinstance(backend, LocalVisBackend)]
 
 
 def _beside(checkpoint: str, scalars: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A runner's checkpoints: load, resume, save, and the config beside them."""
+"""Loads, resumes and saves the checkpoints of a runner, and writes the config beside them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Checkpoints(Afterwards):
             self._has_loaded = True
 
     def _resume_latest(self) -> None:
-        """From ``last_checkpoint``; where that file is damaged, from the newest one that can be read."""
+        """Resume from ``last_checkpoint``; if that file is damaged, from the newest one that can be read."""
         candidates = files.newest_first(self.work_dir)
         if not candidates:
             self.logger.info(f"There is no checkpoint in {self.work_dir} yet: training starts from the beginning.")
@@ -94,9 +94,9 @@ class Checkpoints(Afterwards):
         resume_param_scheduler: bool = True,
         map_location: str | torch.device | Any = "default",
     ) -> None:
-        """Go on where the file was written: weights, counters, seed, hub, optimizers, schedulers.
+        """Resume from a file: weights, counters, seed, hub, optimizers, schedulers.
 
-        What the file says rules over a config that was changed since: schedules keep their saved windows and values.
+        The file takes precedence over a config that was changed since: schedules keep their saved windows and values.
         """
         place = default_device() if map_location == "default" else map_location
         checkpoint = self.load_checkpoint(filename, map_location=place)
@@ -124,7 +124,7 @@ class Checkpoints(Afterwards):
             Snapshot.of(state).restore()
 
     def gather_shares(self) -> None:
-        """Have the next save hold what every process knows alone; all processes have to call this."""
+        """Collect what only each process knows, for the next save; all processes have to call this."""
         if self.world_size > 1:
             self._shares = gather_object(exact.share_of(self))
 
@@ -158,7 +158,7 @@ class Checkpoints(Afterwards):
             self._rescale_position(shares[0].get("data"), len(shares))
 
     def _rescale_position(self, data: Mapping[str, Any] | None, before: int) -> None:
-        """Go on behind the samples that ``before`` processes have seen: their samplers cut one order into shares."""
+        """Continue after the samples that ``before`` processes have seen: their samplers cut one order into shares."""
         passes, loop = getattr(self.train_loop, "passes", None), self.train_loop
         if passes is None or not data:
             return

@@ -1,4 +1,4 @@
-"""``torch.compile`` and activation checkpointing, which a config turns on."""
+"""Turns on ``torch.compile`` and activation checkpointing, if a config asks for them."""
 
 from __future__ import annotations
 

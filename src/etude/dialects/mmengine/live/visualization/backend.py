@@ -171,7 +171,7 @@ class LocalVisBackend(BaseVisBackend):
 
     def _dump(self, value_dict: dict[str, Any], file_path: str, file_format: str = "json") -> None:
         line = _JSON.encode(value_dict) + "\n"
-        with open(file_path, "ab", buffering=0) as file:
+        with open(file_path, "ab", buffering=0) as file:  # one write a line, so that a kill leaves no half of one
             file.write(line.encode())
 
 
