@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -38,6 +38,8 @@ from etude.dialects.openmm.registries.root import (
     VISUALIZERS,
 )
 
+T = TypeVar("T")
+
 
 class Building(Views):
     """Builds the parts of a run. An object of the right class is returned as it is; a wrong type is a ``TypeError``."""
@@ -66,24 +68,16 @@ class Building(Views):
 
     def build_visualizer(self, visualizer: Visualizer | dict[str, Any] | None = None) -> Visualizer:
         """Return the visualizer; by default one that writes scalars to local JSON files."""
-        if isinstance(visualizer, Visualizer):
-            return visualizer
         known = {"name": self.experiment_name, "save_dir": self.log_dir}
         if visualizer is None:
             return Visualizer.get_instance(vis_backends=[{"type": "LocalVisBackend"}], **known)
-        if not isinstance(visualizer, dict):
-            raise TypeError(f"visualizer should be Visualizer object, a dict or None, but got {visualizer!r}")
-        made: Visualizer = VISUALIZERS.build({"type": "Visualizer", **known, **visualizer})
-        return made
+        usual = {"type": "Visualizer", **known}
+        return _built(visualizer, Visualizer, "visualizer", lambda given: VISUALIZERS.build({**usual, **given}))
 
     def build_log_processor(self, log_processor: LogProcessor | dict[str, Any]) -> LogProcessor:
         """Build the log processor, which turns scalars into log lines."""
-        if isinstance(log_processor, dict):
-            made: LogProcessor = LOG_PROCESSORS.build({"type": "LogProcessor", **log_processor})
-            return made
-        if not isinstance(log_processor, LogProcessor):
-            raise TypeError(f"log processor should be a LogProcessor object or dict, but got {log_processor!r}")
-        return log_processor
+        usual = {"type": "LogProcessor"}
+        return _built(log_processor, LogProcessor, "log processor", lambda g: LOG_PROCESSORS.build({**usual, **g}))
 
     def build_evaluator(self, evaluator: Evaluator | dict[str, Any] | list[Any]) -> Evaluator:
         """Build an evaluator from a metric, a list of them, or ``dict(metrics=…)``, where ``type`` names its class."""
@@ -120,38 +114,20 @@ class Building(Views):
 
     def build_train_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
         """Return the train loop: the class ``type``, or the epoch or iteration loop by ``by_epoch``."""
-        if isinstance(loop, BaseLoop):
-            return loop
-        if not isinstance(loop, dict):
-            raise TypeError(f"train_loop should be a Loop object or dict, but got {loop!r}")
-        options = dict(loop)
-        if "type" in options and "by_epoch" in options:
+        if isinstance(loop, dict) and "type" in loop and "by_epoch" in loop:
             raise RuntimeError("Only one of `type` or `by_epoch` can exist in `loop_cfg`.")
         known = {"runner": self, "dataloader": self._train_dataloader}
-        if "type" in options:
-            made: BaseLoop = LOOPS.build(options, default_args=known)
-        elif options.pop("by_epoch"):
-            made = EpochBasedTrainLoop(**options, **known)
-        else:
-            made = IterBasedTrainLoop(**options, **known)
-        return made
+        return _built(loop, BaseLoop, "train_loop", lambda given: _loop_of(given, _usual_train_loop, known))
 
     def build_val_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
         """Return the validation loop."""
-        return self._evaluation_loop("val_loop", loop, ValLoop, self._val_dataloader, self._val_evaluator)
+        known = {"runner": self, "dataloader": self._val_dataloader, "evaluator": self._val_evaluator}
+        return _built(loop, BaseLoop, "val_loop", lambda given: _loop_of(given, ValLoop, known))
 
     def build_test_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
         """Return the test loop."""
-        return self._evaluation_loop("test_loop", loop, TestLoop, self._test_dataloader, self._test_evaluator)
-
-    def _evaluation_loop(self, name: str, loop: Any, default: Any, dataloader: Any, evaluator: Any) -> BaseLoop:
-        if isinstance(loop, BaseLoop):
-            return loop
-        if not isinstance(loop, dict):
-            raise TypeError(f"{name} should be a Loop object or dict, but got {loop!r}")
-        known = {"runner": self, "dataloader": dataloader, "evaluator": evaluator}
-        made: BaseLoop = LOOPS.build(loop, default_args=known) if "type" in loop else default(**loop, **known)
-        return made
+        known = {"runner": self, "dataloader": self._test_dataloader, "evaluator": self._test_evaluator}
+        return _built(loop, BaseLoop, "test_loop", lambda given: _loop_of(given, TestLoop, known))
 
     # -- optimizers and schedulers -------------------------------------------------------------------------------
 
@@ -192,14 +168,28 @@ class Building(Views):
         compile_method(self.model, target, self.cfg.get("compile"))
 
 
+def _built(given: T | dict[str, Any], kind: type, what: str, make: Callable[[dict[str, Any]], T]) -> T:
+    """Return an object of the class ``kind`` as it is, or what ``make`` builds from a config."""
+    if isinstance(given, dict):
+        return make(given)
+    if not isinstance(given, kind):
+        raise TypeError(f"{what} should be a {kind.__name__} object or dict, but got {given!r}")
+    return given
+
+
+def _loop_of(options: dict[str, Any], usual: Callable[..., BaseLoop], known: dict[str, Any]) -> BaseLoop:
+    """Build the loop that a ``type`` names, or the usual one."""
+    made: BaseLoop = LOOPS.build(options, default_args=known) if "type" in options else usual(**options, **known)
+    return made
+
+
+def _usual_train_loop(**options: Any) -> BaseLoop:
+    return EpochBasedTrainLoop(**options) if options.pop("by_epoch") else IterBasedTrainLoop(**options)
+
+
 def model_of(model: nn.Module | dict[str, Any]) -> nn.Module:
     """Return ``model`` as it is, or build it from a config."""
-    if isinstance(model, nn.Module):
-        return model
-    if isinstance(model, dict):
-        made: nn.Module = MODELS.build(model)
-        return made
-    raise TypeError(f"model should be a nn.Module object or dict, but got {model!r}")
+    return _built(model, nn.Module, "model", MODELS.build)
 
 
 def parallel_of(
