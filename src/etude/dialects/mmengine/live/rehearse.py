@@ -13,7 +13,7 @@ from etude.dialects.mmengine.live.hooks.checkpoint_hook import CheckpointHook
 from etude.dialects.mmengine.live.hooks.early_stopping_hook import EarlyStoppingHook
 from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at
 from etude.dialects.mmengine.live.hooks.logger_hook import LoggerHook
-from etude.dialects.mmengine.live.hooks.upkeep_hooks import ParamSchedulerHook, _schedulers
+from etude.dialects.mmengine.live.hooks.upkeep_hooks import ParamSchedulerHook, _schedulers, length_of
 from etude.dialects.mmengine.live.projects.hooks import SimSiamHook
 from etude.dialects.mmengine.live.runner.hooking import CALLS, Acting
 from etude.dialects.openmm.priority import get_priority
@@ -39,7 +39,7 @@ def prepare(run: Run) -> None:
     if run.optimizers or runner._train_loop is None:
         return
     runner._build_for_training()
-    run.steps_per_epoch = _length(runner.train_dataloader)
+    run.steps_per_epoch = length_of(runner.train_dataloader)
     run.hooks = HookTable([_shown(hook, runner) for hook in runner.hooks])
 
 
@@ -112,7 +112,7 @@ class _Stage:
         self.record.did(EVALUATION)
         acting = [(point, hook) for point in _ROUND_BATCH for hook, _ in self.hooks if acts_at(hook, point)]
         for point, hook in acting:
-            self.record.calls[POINTS[point], type(hook).__name__] += _length(self.runner.val_loop.dataloader) or 0
+            self.record.calls[POINTS[point], type(hook).__name__] += length_of(self.runner.val_loop.dataloader) or 0
         for point in after:
             self._call_hook(point)
         return {}
@@ -183,10 +183,3 @@ class _Quiet:
     def get_log_after_iter(self, *args: Any) -> tuple[dict[str, Any], str]:
         self._record.did(LOG_LINE)
         return {}, ""
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except TypeError:
-        return None

@@ -15,6 +15,7 @@ import torch
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live.hooks.checkpoint_hook import CheckpointHook
 from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch, Hook
+from etude.dialects.mmengine.live.hooks.upkeep_hooks import length_of
 from etude.dialects.openmm.file_io.fileio import FileClient
 from etude.dialects.openmm.file_io.storage import get_file_backend
 from etude.dialects.openmm.live.divergence import lost_name, way_back
@@ -106,10 +107,7 @@ class LoggerHook(Hook):
     def _length(self, dataloader: Any, batch_idx: int) -> int | None:
         """Return ``len(dataloader)``, computed once per epoch; None for a dataset without a length."""
         if batch_idx == 0 or self._measured[0] is not dataloader:
-            try:
-                self._measured = (dataloader, len(dataloader))
-            except TypeError:
-                self._measured = (dataloader, None)
+            self._measured = (dataloader, length_of(dataloader))
         return self._measured[1]
 
     def after_val_iter(

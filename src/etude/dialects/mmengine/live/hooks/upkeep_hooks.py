@@ -73,6 +73,14 @@ def set_epoch(dataloader: Any, epoch: int) -> None:
             return
 
 
+def length_of(loader: Any) -> int | None:
+    """Return the number of batches; None for a dataset without a length."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
 class EmptyCacheHook(Hook):
     """Calls ``torch.cuda.empty_cache()`` before or after epochs, or after iterations."""
 

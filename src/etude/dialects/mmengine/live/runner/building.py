@@ -163,6 +163,30 @@ class Building(Views):
         real = _get_batch_size(self._train_dataloader) * self.world_size
         multiply_lr(optim_wrapper, real, auto_scale_lr["base_batch_size"])
 
+    @staticmethod
+    def _check_scheduler_cfg(param_scheduler: Any) -> None:
+        """Raise an error for a malformed scheduler config, before anything is built."""
+        if param_scheduler is None or isinstance(param_scheduler, _ParamScheduler):
+            return
+        if isinstance(param_scheduler, list | tuple):
+            for one in param_scheduler:
+                if isinstance(one, dict) and "type" not in one:
+                    raise ValueError(f"a scheduler config needs a `type`, got {one}")
+                if not isinstance(one, dict | _ParamScheduler):
+                    raise TypeError(
+                        f"each of `param_scheduler` should be a `_ParamScheduler` or a `dict`, but got {one!r}"
+                    )
+            return
+        if not isinstance(param_scheduler, dict):
+            raise TypeError(
+                f"`param_scheduler` should be a `_ParamScheduler`, `dict`, list or a tuple, but got {param_scheduler!r}"
+            )
+        if "type" not in param_scheduler:
+            for name, one in param_scheduler.items():
+                assert isinstance(one, dict | list | tuple | _ParamScheduler), (
+                    f"Each value of `param_scheduler` should be a dict or a list, but {name!r} is {one!r}"
+                )
+
     def _maybe_compile(self, target: str) -> None:
         """Compile a method of the model, if the config asks for it."""
         compile_method(self.model, target, self.cfg.get("compile"))
@@ -267,28 +291,6 @@ def schedulers_of(
         known = {"optimizer": optim_wrapper, "epoch_length": epoch_length}
         made.append(PARAM_SCHEDULERS.build(dict(options), default_args=known))
     return made
-
-
-def check_scheduler_cfg(param_scheduler: Any) -> None:
-    """Raise an error for a malformed scheduler config, before anything is built."""
-    if param_scheduler is None or isinstance(param_scheduler, _ParamScheduler):
-        return
-    if isinstance(param_scheduler, list | tuple):
-        for one in param_scheduler:
-            if isinstance(one, dict) and "type" not in one:
-                raise ValueError(f"a scheduler config needs a `type`, got {one}")
-            if not isinstance(one, dict | _ParamScheduler):
-                raise TypeError(f"each of `param_scheduler` should be a `_ParamScheduler` or a `dict`, but got {one!r}")
-        return
-    if not isinstance(param_scheduler, dict):
-        raise TypeError(
-            f"`param_scheduler` should be a `_ParamScheduler`, `dict`, list or a tuple, but got {param_scheduler!r}"
-        )
-    if "type" not in param_scheduler:
-        for name, one in param_scheduler.items():
-            assert isinstance(one, dict | list | tuple | _ParamScheduler), (
-                f"Each value of `param_scheduler` should be a dict or a list, but {name!r} is {one!r}"
-            )
 
 
 def _are_built(schedulers: Any) -> bool:

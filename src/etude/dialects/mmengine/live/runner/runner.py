@@ -14,9 +14,10 @@ from etude.core.run import Run
 from etude.dialects.mmengine.live import exact
 from etude.dialects.mmengine.live.dist.collectives import broadcast
 from etude.dialects.mmengine.live.dist.utils import get_dist_info
+from etude.dialects.mmengine.live.hooks.upkeep_hooks import length_of
 from etude.dialects.mmengine.live.loops import BaseLoop
 from etude.dialects.mmengine.live.runner import environment
-from etude.dialects.mmengine.live.runner.building import Building, check_scheduler_cfg
+from etude.dialects.mmengine.live.runner.building import Building
 from etude.dialects.mmengine.live.runner.checkpoints import Checkpoints
 from etude.dialects.mmengine.live.runner.features import turn_on_activation_checkpointing
 from etude.dialects.mmengine.live.runner.hooking import Hooking
@@ -98,7 +99,7 @@ class Runner(Building, Checkpoints, Hooking):
         _all_or_none(test_dataloader=test_dataloader, test_cfg=test_cfg, test_evaluator=test_evaluator)
         if param_scheduler is not None and optim_wrapper is None:
             raise ValueError(f"param_scheduler should be None when optim_wrapper is None, but got {param_scheduler}")
-        check_scheduler_cfg(param_scheduler)
+        self._check_scheduler_cfg(param_scheduler)
         self._train_dataloader, self._train_loop = train_dataloader, train_cfg
         self._val_dataloader, self._val_loop, self._val_evaluator = val_dataloader, val_cfg, val_evaluator
         self._test_dataloader, self._test_loop, self._test_evaluator = test_dataloader, test_cfg, test_evaluator
@@ -108,7 +109,7 @@ class Runner(Building, Checkpoints, Hooking):
 
         self._start(launcher, env_cfg, randomness)
         self._open_logs(experiment_name, default_scope, log_processor, log_level)
-        self.logger.info(environment.describe(env_cfg, self))
+        self._log_env(env_cfg)
         self.message_hub = self.build_message_hub()
         self.visualizer = self.build_visualizer(visualizer)
         if self.cfg:
@@ -166,6 +167,9 @@ class Runner(Building, Checkpoints, Hooking):
         """Seed every generator. ``deterministic`` also forbids nondeterministic operations."""
         self._deterministic = deterministic
         self._seed = environment.set_random_seed(seed, deterministic=deterministic, diff_rank_seed=diff_rank_seed)
+
+    def _log_env(self, env_cfg: dict[str, Any]) -> None:
+        self.logger.info(environment.describe(env_cfg, self))
 
     def _make_model(self, model: nn.Module | dict[str, Any], data_preprocessor: Any) -> None:
         if isinstance(model, dict) and data_preprocessor is not None:
@@ -256,8 +260,7 @@ class Runner(Building, Checkpoints, Hooking):
 
     def _require_data(self) -> None:
         """Raise a ``DataError`` if the command line would train on no data. Scripts may do so, as in MMEngine."""
-        loader: Any = self.train_dataloader
-        if self.core_run.plan is not None and _is_empty(loader):
+        if self.core_run.plan is not None and length_of(self.train_dataloader) == 0:
             raise DataError("train_dataloader gives no batch: its dataset is empty, or drop_last leaves nothing of it")
 
     def _tell_the_run(self) -> None:
@@ -306,13 +309,6 @@ class Runner(Building, Checkpoints, Hooking):
         if several:
             exact.wait_for_save(self)
         return name
-
-
-def _is_empty(loader: Any) -> bool:
-    try:
-        return len(loader) == 0
-    except TypeError:
-        return False
 
 
 def _all_or_none(**parts: Any) -> None:
