@@ -198,7 +198,7 @@ class _Config(Conversion):
         if name is None or self.tree.get("val_dataloader") is None:
             return {}
         if name == "auto":
-            name = first_result(self.low, lowering.TABLES, lowering.WORDS) or name
+            name = first_result(self._components) or name
         if not isinstance(name, str) or name == "auto" or not isinstance(rule, str | None):
             self.notes.append(f"save_best={name!r} is left out: give `checkpoint.best` the name of one result")
             return {}

@@ -9,7 +9,6 @@ from typing import Any
 from etude.config.tree import Path, dotted
 from etude.dialects.mmengine.checks.components import Components
 from etude.dialects.openmm.checks.lowering import Lowering
-from etude.dialects.openmm.checks.typos import Words
 from etude.dialects.openmm.metric_rules import GREATER_KEYS, LESS_KEYS, guess
 from etude.errors import nearest, suggest
 from etude.inspection import signatures as scan
@@ -57,12 +56,12 @@ def _is_own_validation(low: Lowering) -> bool:
     return str(loop).rpartition(".")[2] != "ValLoop" or runner not in ("Runner", "FlexibleRunner")
 
 
-def first_result(low: Lowering, tables: Mapping[str, Mapping[str, str]], words: Words) -> str:
+def first_result(components: Components) -> str:
     """Return the name of the first result that a validation will give; empty where the sources do not say."""
-    given = low.tree.get("val_evaluator")
+    given = components.low.tree.get("val_evaluator")
     metric = given[0] if isinstance(given, list | tuple) and given else given
-    found = _names_of(Components(low, words, tables), metric) if isinstance(metric, Mapping) else None
-    return next(iter(found), "") if found else ""
+    found = _names_of(components, metric) if isinstance(metric, Mapping) else None
+    return found[0] if found else ""
 
 
 def missing_result(word: str, wanted: str, metrics: Mapping[str, Any]) -> tuple[str, str]:

@@ -103,12 +103,11 @@ def is_fragment(values: Mapping[str, Any]) -> bool:
 
 def _former(low: Lowering) -> None:
     """Say where MMEngine has what a key of mmcv 1.x, which nothing reads, was meant to change."""
-    places = {str(low.place(key)): home for key, home in _FORMER.items() if key in low.tree.values}
+    places = {str(low.place(key)) for key in _FORMER if key in low.tree.values}
     for index, finding in enumerate(low.findings):
         key = finding.message.removeprefix("unknown key ").partition(":")[0]
         if key in _FORMER and finding.at in places:
-            home = _FORMER[key]
-            low.findings[index] = replace(finding, hint=f"MMEngine reads {home}", severity="warning")
+            low.findings[index] = replace(finding, hint=f"MMEngine reads {_FORMER[key]}", severity="warning")
 
 
 def _together(low: Lowering, keys: Sequence[str]) -> None:
@@ -133,8 +132,8 @@ def _closed(low: Lowering, path: Path, known: Sequence[str]) -> None:
         low.error(low.place(*path), f"{dotted(path)} must be a dict, not {given!r}", f"it takes {', '.join(known)}")
         return
     for key in given or ():
-        if key not in known and key != "_delete_":
-            _unknown(low, (*path, key), known)
+        if key not in (*known, "_delete_") and not low.has_error((*path, key)):
+            low.error(low.place(*path, key), f"unknown key {dotted((*path, key))}", suggest(str(key), known))
 
 
 def _asked(low: Lowering, path: Path, known: Sequence[str]) -> None:
@@ -144,11 +143,6 @@ def _asked(low: Lowering, path: Path, known: Sequence[str]) -> None:
         if key not in known and not (near and is_slip(str(key), near)):
             hint = suggest(str(key), known)
             low.warning(low.place(*path, key), f"unknown key {dotted((*path, key))}: nothing reads it", hint)
-
-
-def _unknown(low: Lowering, path: Path, known: Sequence[str]) -> None:
-    if not low.has_error(path):
-        low.error(low.place(*path), f"unknown key {dotted(path)}", suggest(str(path[-1]), known))
 
 
 def _loop(low: Lowering) -> None:
@@ -232,6 +226,5 @@ def _no_slip_of(low: Lowering, path: Path, words: Sequence[str]) -> None:
     value = low.tree.get(*path)
     if not isinstance(value, str) or value in words:
         return
-    near = nearest(value, [known for known in words if is_slip(value, known)])
-    if near:
+    if near := nearest(value, [known for known in words if is_slip(value, known)]):
         low.error(low.place(*path), f"{dotted(path)} is {value!r}", f"did you mean {near!r}?")
