@@ -99,7 +99,7 @@ class BaseMetric(metaclass=ABCMeta):
         self._dataset_meta: dict[str, Any] | None = None
         self.collect_device, self.collect_dir = collect_device, collect_dir
         self.results: list[Any] = []
-        self.prefix = prefix or self.default_prefix
+        self.prefix = prefix or self.default_prefix  # an empty one stands for the default, as in MMEngine
         if self.prefix is None:
             log_warning(f"The prefix is not set in metric class {type(self).__name__}.")
 

@@ -79,7 +79,7 @@ class _TrainLoop(BaseLoop):
 
     @_iter.setter
     def _iter(self, value: int) -> None:
-        self.core.step, self.core.stage = value, ""
+        self.core.step, self.core.stage = value, ""  # no point of the old step is being called any more
 
     @property
     def _epoch(self) -> int:
@@ -261,7 +261,7 @@ class IterBasedTrainLoop(_TrainLoop):
         self._validate_if_owed(run.step, self._max_iters)
         batches = self.dataloader_iterator
         while run.step < self._max_iters and not self.stopping:
-            if not run.model.training:
+            if not run.model.training:  # asked first, because train() goes through all modules
                 run.model.train()
             self.run_iter(next(batches))
             self._validate_if_due(run.step, self._max_iters)
@@ -300,7 +300,7 @@ class _EvaluationLoop(BaseLoop):
         runner.call_hook(f"before_{mode}")
         runner.call_hook(f"before_{mode}_epoch")
         metrics = evaluate(self.core, self.dataloader, self)
-        runner.model.eval()
+        runner.model.eval()  # evaluate() puts its mode back, but hooks of MMEngine find the model in eval mode
         runner.call_hook(f"after_{mode}_epoch", metrics=metrics)
         runner.call_hook(f"after_{mode}")
         return metrics

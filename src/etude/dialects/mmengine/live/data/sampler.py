@@ -41,6 +41,7 @@ class DefaultSampler(Sampler[int]):
             generator.manual_seed(self.seed + self.epoch)
             indices = torch.randperm(len(self.dataset), generator=generator).tolist()
         if self.round_up and indices:
+            # A dataset that is smaller than the number of ranks is repeated more than once.
             indices = (indices * math.ceil(self.total_size / len(indices)))[: self.total_size]
         return iter(indices[self.rank : self.total_size : self.world_size])
 

@@ -40,7 +40,7 @@ def all_reduce(data: Tensor, op: str = "sum", group: ProcessGroup | None = None)
     torch_dist.all_reduce(shared, _get_reduce_op("sum" if op.lower() == "mean" else op), group)
     if op.lower() == "mean":
         shared = torch.true_divide(shared, world_size)
-    cast_data_device(shared.to(data.dtype), home, out=data)
+    cast_data_device(shared.to(data.dtype), home, out=data)  # the mean of integers is a float
 
 
 def all_gather(data: Tensor, group: ProcessGroup | None = None) -> list[Tensor]:

@@ -142,7 +142,7 @@ class LogProcessor:
         histories = {
             key if reserve_prefix else self._remove_prefix(key, prefix): buffer
             for key, buffer in hub.log_scalars.items()
-            if key.startswith(mode)
+            if key.startswith(mode)  # without the slash, as MMEngine
         }
         tag: OrderedDict[str, Any] = OrderedDict()
         for key, buffer in histories.items():

@@ -25,7 +25,7 @@ class BaseDataPreprocessor(nn.Module):
 
     def cast_data(self, data: Any) -> Any:
         """Return ``data`` with tensors and data elements moved to this module's device."""
-        if isinstance(data, Tensor) and data.device == self._device:
+        if isinstance(data, Tensor) and data.device == self._device:  # the usual case first: this is called per sample
             return data
         if type(data) in (list, tuple):
             return type(data)([self.cast_data(item) for item in data])

@@ -149,6 +149,7 @@ class DefaultOptimWrapperConstructor:
 
     def _warn_of_idle_keys(self, model: nn.Module) -> None:
         """Warn about custom keys that match no parameter: most often they are misspelt."""
+        # As in add_params, where the prefix of the model's own parameters is empty.
         names = [name if "." in name else f".{name}" for name, _ in model.named_parameters(remove_duplicate=False)]
         for key in self.sorted_keys():
             if not any(key in name for name in names):

@@ -92,7 +92,7 @@ class _ParamScheduler:
 
     def _write(self, groups: list[dict[str, Any]], values: list[float]) -> None:
         name = self.param_name
-        for group, value in zip(groups, values, strict=False):
+        for group, value in zip(groups, values, strict=False):  # groups may have been added since
             group[name] = value
         if self.verbose:
             for index, value in enumerate(values[: len(groups)]):

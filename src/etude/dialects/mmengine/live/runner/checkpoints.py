@@ -189,7 +189,7 @@ class Checkpoints(Afterwards):
         drawn = self.seed
         self._randomness_cfg.update(seed=saved)
         self.set_randomness(**self._randomness_cfg)  # type: ignore[attr-defined]
-        if current is None:
+        if current is None:  # the samplers have the seed that this start has drawn
             _reseed(self.train_dataloader, drawn, saved)
 
     def _compare_dataset(self, saved: Any) -> None:

@@ -56,7 +56,7 @@ class Visualizer(Drawing, ManagerMixin):
     def get_instance(cls, name: str, **kwargs: Any) -> Visualizer:
         """Return the visualizer called ``name``. An instance of a subclass is also the newest one of ``Visualizer``."""
         made = super().get_instance(name, **kwargs)
-        Visualizer._instance_dict[name] = made
+        Visualizer._instance_dict[name] = made  # every class has instances of its own
         return made
 
     def _add_backend(self, backend: dict[str, Any] | BaseVisBackend, folder: str | None) -> None:
