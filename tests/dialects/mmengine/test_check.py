@@ -144,6 +144,8 @@ def test_a_norm_layer_takes_what_its_builder_reads(project: Path, capsys: pytest
         ("type='Acc'", "type='Accuracy'", "c.py:11: no metric is called 'Accuracy'; parts_of_check registers Acc"),
         ("topk=1", "top=1", "c.py:11: Acc has no parameter 'top'; did you mean 'topk'?"),
         ("type='OptimWrapper'", "constructor='LayerDecay'", "c.py:14: no optim wrapper constructor is called 'LayerDecay'; known: DefaultOptimWrapperConstructor"),
+        ("momentum=0.01", "ema_type='StochasticWeightAverag'", "c.py:19: no model is called 'StochasticWeightAverag'; did you mean 'StochasticWeightAverage'?"),
+        ("momentum=0.01", "decay=0.01", "c.py:19: unknown key custom_hooks.1.decay: neither EMAHook nor ExponentialMovingAverage takes it; did you mean 'momentum'?"),
         ("max_norm", "maxnorm", "c.py:15: unknown key optim_wrapper.clip_grad.maxnorm; did you mean 'max_norm'?"),
         ("dict(max_norm=1.0)", "1.0", "c.py:15: optim_wrapper.clip_grad must be a dict, not 1.0; it takes type, max_norm, norm_type, error_if_nonfinite, foreach, clip_value"),
         ("val_interval=1", "val_interval=0", "c.py:12: train_cfg.val_interval must be at least 1, not 0; leave the three `val_…` keys out for none"),
@@ -251,6 +253,16 @@ def test_a_step_of_a_pipeline_is_made_of_what_the_config_writes_alone(
     assert told(TEXT.replace("length=16", inner), capsys) == [
         f"c.py:{n}: Crop needs the parameter 'size'" for n in (7, 8)
     ]
+
+
+def test_bases_are_named_in_one_way(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "base.py").write_text(PURE)
+    (project / "other.py").write_text("resume = True\n")
+    child = "from mmengine.config import read_base\nwith read_base():\n    from .base import *\n_base_ = './other.py'\n"
+    (line,) = told(child, capsys)
+    assert line.startswith(
+        "c.py:4: `_base_` does nothing in a file that has `with read_base():`; import that file under"
+    )
 
 
 def test_a_key_of_the_base_is_no_variable_of_the_child(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

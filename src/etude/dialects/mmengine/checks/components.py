@@ -84,6 +84,25 @@ class Components:
                 self._component(path, value)
         constructor = ("optim_wrapper", "constructor")
         self._name(constructor, self.low.tree.get(*constructor), ("OPTIM_WRAPPER_CONSTRUCTORS",), also=_CONSTRUCTORS)
+        for path, value in self.low.tree.walk():
+            if path[0] in ("custom_hooks", "default_hooks") and value == "EMAHook" and path[-1] == "type":
+                self._averaged(path[:-1], self.low.tree.get(*path[:-1]))
+
+    def _averaged(self, path: Path, value: Mapping[Any, Any]) -> None:
+        """Check what ``EMAHook`` takes as ``**kwargs``: it hands them on to the averaged model."""
+        name = value.get("ema_type", "ExponentialMovingAverage")
+        self._name((*path, "ema_type"), name, ("MODELS",))
+        averaged, hook = (
+            self._signature(self.target(name, ("MODELS",))),
+            self._signature(self.target("EMAHook", ("HOOKS",))),
+        )
+        if averaged is None or averaged.open or hook is None:
+            return
+        takes = {p.key for signature in (averaged, hook) for p in signature.parameters} - {"model"}
+        for key in value:
+            if key not in (*takes, *_BESIDE, "priority") and not self.low.has_error((*path, key)):
+                text = f"unknown key {dotted((*path, key))}: neither EMAHook nor {name} takes it"
+                self.low.error(self.low.place(*path, key), text, suggest(str(key), takes))
 
     def _signature(self, target: str) -> scan.Signature | None:
         return scan.signature(target, folders=self.folders, known=self.words.known) if target else None

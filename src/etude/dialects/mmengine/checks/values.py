@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from etude.config.files import display
 from etude.config.tree import Path, dotted
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.project_names import MODULE2PACKAGE
 from etude.errors import is_slip, nearest, suggest
+from etude.plan import Place
 from etude.records import replace
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
@@ -81,9 +84,20 @@ def report_values(low: Lowering) -> None:
     _no_slip_of(low, ("env_cfg", "dist_cfg", "backend"), _BACKENDS)
     _whole(low, ("randomness", "seed"))
     _loop(low)
+    _two_ways_of_bases(low)
     _resume(low)
     _scaling(low)
     _schedulers_by_name(low)
+
+
+def _two_ways_of_bases(low: Lowering) -> None:
+    """Report a file that imports its bases and lists others: those are ignored."""
+    for file, text in low.tree.files.items():
+        listed = re.search(r"^_base_\s*=", text, re.MULTILINE)
+        if listed and file.endswith(".py") and re.search(r"^with read_base\(\):", text, re.MULTILINE):
+            at = Place(display(file), text.count("\n", 0, listed.start()) + 1)
+            hint = "import that file under `with read_base():`, or name all of them in `_base_`"
+            low.error(at, "`_base_` does nothing in a file that has `with read_base():`", hint)
 
 
 def _kind(low: Lowering, key: str) -> None:
