@@ -90,10 +90,15 @@ def require_allowed(changes: Iterable[Change], allow: Iterable[str]) -> None:
     if refused:
         raise ConfigError(
             [
-                Finding("", f"{change} changes the trajectory", f"--allow-change {change.key} accepts it")
+                Finding("", f"{change} changes the trajectory", f"--allow-change {change.key} accepts it{_if(change)}")
                 for change in refused
             ]
         )
+
+
+def _if(change: Change) -> str:
+    """Return the condition on which a change of the model can be accepted."""
+    return ", if the weights still fit" if change.key.startswith("model.") else ""
 
 
 #: Names beside the keys of a plan: everything, the dataset's content, and what flags of their own accept.

@@ -152,7 +152,7 @@ def advice(seconds: Mapping[str, float], *, workers: int | None, batch_size: int
     every = sum(seconds.values())  # the share that the table has
     said = f"training waited for data {data / every:.0%} of the time ({data:.1f} s of {every:.1f} s)"
     if workers == 0:
-        return f"{said}: try data.train.workers=2; the batches are made by the training process now"
-    more = f": try data.train.workers={2 * workers} (now {workers})" if workers else ": use more workers"
+        return f"{said}: try workers=2 for the training data; the training process makes the batches itself now"
+    more = f": try workers={2 * workers} for the training data (now {workers})" if workers else ": use more workers"
     larger = f", or a batch size larger than {batch_size}" if batch_size else ""
     return f"{said}{more}{larger}"
