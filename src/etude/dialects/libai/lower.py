@@ -15,7 +15,6 @@ from etude.dialects.libai.checks.arguments import arguments
 from etude.dialects.libai.checks.calls import unknown_arguments
 from etude.dialects.libai.checks.missing import missing_packages, missing_targets
 from etude.dialects.libai.checks.structure import is_detectron2, structure
-from etude.dialects.libai.checks.trial import unmakeable
 from etude.dialects.libai.checks.typos import beside, slips
 from etude.dialects.libai.checks.values import missing_weights, wrong_values
 from etude.dialects.libai.known_keys import KEYS, NAMESPACES
@@ -135,8 +134,6 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
 def _surveyed(tree: Tree) -> tuple[Plan, list[Finding]]:
     wrong = (structure, unknown, wrong_values, missing_targets, unknown_arguments, slips, beside, arguments, _sizes)
     findings = [finding for look in wrong for finding in look(tree)]
-    if not any(finding.severity == "error" for finding in findings):
-        findings += unmakeable(tree)
     own = "optim" if tree.get("optim") is not None else "optimizer"
     plan = Plan(
         dialect="libai",

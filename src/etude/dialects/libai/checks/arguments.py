@@ -16,6 +16,8 @@ from etude.inspection.signatures import Parameter
 
 _NOT_NEGATIVE: dict[str, Any] = {"type": "number", "minimum": 0}
 _SHARE = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
+_PART = {"type": "number", "minimum": 0, "maximum": 1}
+_METHOD = {"enum": ["linear", "constant"]}
 _COUNT = {"type": "integer", "minimum": 1}
 _OPTIMIZER = {
     **dict.fromkeys(("lr", "eps", "weight_decay", "momentum", "lr_decay", "initial_accumulator_value"), _NOT_NEGATIVE),
@@ -35,14 +37,13 @@ _RANGES: dict[Path, Mapping[str, Mapping[str, Any]]] = {
     ("optim", "params"): _GROUPS,
     ("optimizer", "params"): _GROUPS,
     ("train", "scheduler"): {
-        **dict.fromkeys(("warmup_factor", "alpha", "gamma", "power", "eta_min", "end_learning_rate"), _NOT_NEGATIVE),
+        **dict.fromkeys(("alpha", "gamma", "power", "eta_min", "end_learning_rate"), _NOT_NEGATIVE),
+        "warmup_factor": _PART,
+        "warmup_method": _METHOD,
         "milestones": _SHARE,
         "step_size": _COUNT,
     },
-    ("lr_multiplier",): {
-        "warmup_factor": _NOT_NEGATIVE,
-        "warmup_length": {"type": "number", "minimum": 0, "maximum": 1},
-    },
+    ("lr_multiplier",): {"warmup_factor": _NOT_NEGATIVE, "warmup_length": _PART, "warmup_method": _METHOD},
     ("dataloader", "train"): _LOADER,
     ("dataloader", "test"): _LOADER,
 }

@@ -11,7 +11,7 @@ from etude.dialects.libai.lazy.targets import target_name
 from etude.errors import Finding, suggest
 from etude.inspection import signatures
 from etude.inspection.index import kept
-from etude.inspection.signatures import Signature
+from etude.inspection.signatures import Parameter, Signature
 
 #: Keys of a lazy call that are no arguments.
 MARKS = ("_target_", "_recursive_")
@@ -43,11 +43,27 @@ def signature_of(target: Any) -> Signature | None:
         module = "torch.optim" if module == "oneflow.optim" else module
         ours = names.MODULES.get(module, {}).get(attribute, f"{module}:{attribute}")
         return signatures.signature(ours, known=kept) if module else None
-    if not callable(target):
-        return None
-    from etude.dialects.libai.checks.callables import signature_of_callable  # imports inspect
+    return _signature_of_callable(target) if callable(target) else None
 
-    return signature_of_callable(target)
+
+def _signature_of_callable(target: Any) -> Signature | None:
+    """Return the signature of a target that the config holds as an object; None if Python does not know it."""
+    import inspect  # slow to import, and a config that is read for a check holds names
+
+    from etude.dialects.libai.lazy.configurable import is_configurable
+
+    try:
+        given = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    taken = []
+    for each in [one for one in given if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]:
+        declared = "" if each.annotation is each.empty else each.annotation
+        text = declared if isinstance(declared, str) else inspect.formatannotation(declared)
+        taken.append(Parameter(each.name, text, None if each.default is each.empty else repr(each.default)))
+    if is_configurable(target):  # ``cfg`` stands for all arguments
+        return Signature((Parameter("cfg", default="..."), *taken), open=True)
+    return Signature(tuple(taken), open=any(each.kind is each.VAR_KEYWORD for each in given))
 
 
 def closed(target: Any) -> tuple[str, ...] | None:

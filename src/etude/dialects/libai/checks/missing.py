@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import pkgutil
-import re
 import sys
 
 from etude.config.files import display
@@ -13,7 +10,7 @@ from etude.config.tree import Tree, dotted
 from etude.dialects import ownership
 from etude.dialects.libai import names
 from etude.dialects.libai.checks.calls import named_targets
-from etude.dialects.libai.lazy.reading.errors import is_users
+from etude.dialects.libai.lazy.reading.errors import is_users, modules_in
 from etude.dialects.libai.lazy.reading.sketches import FAMILY, absent_imports
 from etude.errors import Finding, install_hint, is_slip, nearest
 from etude.inspection import signatures
@@ -58,43 +55,14 @@ def _no_module(name: str) -> str:
     parts = name.split(".")
     for depth, part in enumerate(parts):
         above = ".".join(parts[:depth])
-        known = _modules_in(above)
+        known = modules_in(above)
         if ".".join(parts[: depth + 1]) in names.MODULES or part in known:
             continue
         meant = nearest(part, [word for word in known if len(word) > 2 and is_slip(part, word)])
-        may_be = part[:1].isupper() or _has(above, part)  # of a class, or of what a package defines itself
+        package = signatures.find_source(above, tuple(sys.path)) if above else None
+        may_be = part[:1].isupper() or (package is not None and part in package.names)  # a class, or no module at all
         return "" if meant is None or may_be else ".".join([*parts[:depth], meant, *parts[depth + 1 :]])
     return ""
-
-
-def _modules_in(package: str) -> list[str]:
-    """Return the modules of a package, or all top-level modules: those on disk and those that Étude provides."""
-    served = [name.rpartition(".")[2] for name in names.MODULES if name.rpartition(".")[0] == package]
-    if not package:
-        return [*served, *(module.name for module in pkgutil.iter_modules()), *sys.stdlib_module_names]
-    return [*served, *(module.name for module in pkgutil.iter_modules(_folders(package)))]
-
-
-def _folders(package: str) -> list[str]:
-    top, _, rest = package.partition(".")
-    try:
-        spec = None if top in names.MODULES else importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return []
-    above = (spec.submodule_search_locations if spec is not None else None) or ()
-    return [os.path.join(folder, rest.replace(".", os.sep)) for folder in above]
-
-
-def _has(package: str, word: str) -> bool:
-    """Return whether the ``__init__.py`` of a package mentions a word."""
-    for folder in _folders(package) if package else ():
-        try:
-            with open(os.path.join(folder, "__init__.py"), encoding="utf-8") as file:
-                if re.search(rf"\b{re.escape(word)}\b", file.read()):
-                    return True
-        except (OSError, UnicodeDecodeError):
-            continue
-    return False
 
 
 def _names_in(module: str) -> list[str] | None:

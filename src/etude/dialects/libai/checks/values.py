@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -38,10 +39,12 @@ def _together(tree: Tree) -> list[Finding]:
         at = str(tree.place("train", "zero_optimization", "enabled"))
         text = "train.zero_optimization.enabled has no effect: every process holds the whole state of the optimizer"
         found.append(Finding(at, text, "results are the same, memory is not saved", "warning"))
-    method = tree.get("train", "scheduler", "warmup_method")
-    if isinstance(method, str) and (wrong := misfit(method, {"enum": ["linear", "constant"]})):
-        way = ("train", "scheduler", "warmup_method")
-        found.append(Finding(str(tree.place(*way)), f"{dotted(way)} is {method!r}: {wrong}"))
+    way = ("train", "scheduler", "milestones")
+    shares = tree.get(*way)
+    known = isinstance(shares, list) and all(isinstance(share, int | float) for share in shares)
+    if known and any(share >= following for share, following in itertools.pairwise(shares)):
+        text = f"{dotted(way)} is {shares}: each must be larger than the one before"
+        found.append(Finding(str(tree.place(*way)), text))
     return found
 
 

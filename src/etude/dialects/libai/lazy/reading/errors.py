@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Iterable
 from glob import glob
-from typing import Any
 
 from etude.config.files import display
 from etude.dialects.libai.names import MODULES
@@ -138,8 +137,12 @@ def _module_hint(name: str) -> str:
     parent, _, last = name.rpartition(".")
     from difflib import get_close_matches
 
-    served = [module.rpartition(".") for module in MODULES]
-    names = [child for above, _, child in served if above == parent]
-    folders: Any = getattr(sys.modules.get(parent), "__path__", []) if parent else None
-    names += [module.name for module in pkgutil.iter_modules(folders)]
+    names = modules_in(parent)
     return near(last, [name for name in names if is_slip(last, name) or get_close_matches(last, [name], cutoff=0.8)])
+
+
+def modules_in(package: str) -> list[str]:
+    """Return the modules of a package, or all top-level modules: those on disk and those that Étude provides."""
+    served = [name.rpartition(".")[2] for name in MODULES if name.rpartition(".")[0] == package]
+    folders = [os.path.join(folder, *package.split(".")) for folder in sys.path] if package else None
+    return [*served, *(module.name for module in pkgutil.iter_modules(folders))]
