@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,8 @@ _NAMED_IN = {
 def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
     """Map registry → key → origin and description, from sources; with ``tree``, including its external libraries."""
     tree = tree or Tree({})
-    folders = [str(Path(file).absolute().parent) for file in tree.files]
     return {
-        registry: {key: _line(target, folders) for key, target in sorted(entries.items())}
+        registry: {key: _line(target, tree) for key, target in sorted(entries.items())}
         for registry, entries in registered(tree).items()
     }
 
@@ -38,8 +36,7 @@ def schema(tree: Tree | None = None) -> dict[str, Any]:
     made = copy.deepcopy(SCHEMA)
     sections = {"": made["properties"], "Train": made["$defs"]["Train"]["properties"]}
     for (section, name), registry in _NAMED_IN.items() if tree is not None else ():
-        node = sections[section][name]
-        named = registered(tree or Tree({})).get(registry, {})
+        node, named = sections[section][name], registered(tree).get(registry, {})
         node.get("items", node)["anyOf"] = [
             {"properties": {"key": {"pattern": r"\."}}},
             *(_call(key, target, tree) for key, target in sorted(named.items())),
@@ -47,10 +44,9 @@ def schema(tree: Tree | None = None) -> dict[str, Any]:
     return made
 
 
-def _call(key: str, target: str, tree: Tree | None) -> dict[str, Any]:
+def _call(key: str, target: str, tree: Tree) -> dict[str, Any]:
     """Return the schema of one key and its ``params``."""
-    folders = [str(Path(file).absolute().parent) for file in (tree.files if tree is not None else ())]
-    signature = scan.signature(target, folders=[*folders, *sys.path], known=kept)
+    signature = _signature(target, tree)
     if signature is None:
         return {"properties": {"key": {"const": key}}}
     given = ("self", "params", "optimizer")  # added by the trainer
@@ -59,6 +55,11 @@ def _call(key: str, target: str, tree: Tree | None) -> dict[str, Any]:
     return {"properties": {"key": {"const": key}, "params": params}}
 
 
-def _line(target: str, folders: Sequence[str]) -> str:
-    signature = scan.signature(target, folders=folders, known=kept)
+def _line(target: str, tree: Tree) -> str:
+    signature = _signature(target, tree)
     return f"{target.replace(':', '.')}  {signature.doc if signature else ''}".rstrip()
+
+
+def _signature(target: str, tree: Tree) -> scan.Signature | None:
+    folders = [str(Path(file).absolute().parent) for file in tree.files]
+    return scan.signature(target, folders=[*folders, *sys.path], known=kept)

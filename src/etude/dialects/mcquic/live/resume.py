@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from etude.checkpoint.plan_changes import Change, require_known
+from etude.checkpoint.plan_changes import Change, require_allowed, require_known
+from etude.config.tree import Tree, dotted
 from etude.dialects.mcquic.files import Saver, latest_of
 from etude.dialects.mcquic.live.trainer import Trainer
-from etude.errors import ConfigError, Finding, ResumeError
+from etude.errors import ConfigError, ResumeError
 
 #: The files that a run can resume from.
 CHECKPOINTS = ("last.ckpt", "saved.ckpt", "best.ckpt")
@@ -59,12 +60,7 @@ def _tell_changes(before: Mapping[str, Any], after: Mapping[str, Any], allow: tu
     changes = [Change(key, old.get(key), new.get(key)) for key in keys]
     for change in changes:
         print(f"changed since the checkpoint: {change}", file=sys.stderr)
-    refused = [change for change in changes if not _below(change.key, HARMLESS) and not change.allowed(allow)]
-    if refused:
-        raise ConfigError([
-            Finding("", f"{change} changes the trajectory", f"--allow-change {change.key} accepts it")
-            for change in refused
-        ])  # fmt: skip
+    require_allowed([change for change in changes if not _below(change.key, HARMLESS)], allow)
     return keys
 
 
@@ -72,11 +68,10 @@ def _below(key: str, sections: Iterable[str]) -> bool:
     return any(key == section or key.startswith(f"{section}.") for section in sections)
 
 
-def _flat(value: Any, key: str = "") -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        parts = {f"{key}.{name}" if key else str(name): item for name, item in value.items()}
-    elif isinstance(value, list | tuple):
-        parts = {f"{key}.{index}": item for index, item in enumerate(value)}
-    else:
-        return {key: value}
-    return {name: item for part, inner in parts.items() for name, item in _flat(inner, part).items()}
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a config by dotted key."""
+    return {
+        dotted(path): value
+        for path, value in Tree(dict(config)).walk()
+        if not isinstance(value, Mapping | list | tuple)
+    }

@@ -210,8 +210,7 @@ class Trainer(Restorable):
         """Set the data and the hooks of the run. ``fit(run)`` then trains."""
         loader, self.trainSampler = trainLoader, trainSampler
         self._kwds = {"trainLoader": loader, "trainSampler": trainSampler}
-        before = None if self._peers is None else self._seed_step
-        self.run.data = {"train": _Images(loader, self.transform, before)}
+        self.run.data = {"train": _Images(loader, self.transform if self._peers is None else self._seed_and_transform)}
         length = len(loader) if isinstance(loader, Sized) else None
         self.run.steps_per_epoch = length
         self.run.total_steps = None if length is None else length * self.config.Train.Epoch
@@ -284,12 +283,13 @@ class Trainer(Restorable):
         }
         return ChainHook(own.get(name), users)
 
-    def _seed_step(self) -> None:
+    def _seed_and_transform(self, images: Any) -> Any:
         """Seed the generators for a step from seed, step and rank, so that a checkpoint needs only rank 0's state."""
         seed = int(np.random.SeedSequence([self.seed, self._step, self.rank]).generate_state(1)[0])
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
+        return self.transform(images)
 
     def _update(self, run: Run, batch: Any) -> dict[str, Any]:
         """Run forward, backward and step, without clipping or accumulation, as McQuic does."""
@@ -407,25 +407,18 @@ class Bridge(Hook):
 
     def calls(self) -> Mapping[str, Call]:
         own = {"AfterRun": self._after_run, "EpochStart": self._epoch_start, "EpochFinish": self._epoch_finish}
-        mapped = {point: own.get(name, self._call_of(name)) for name, point in _POINTS.items()}
-        return {point: call for point, call in mapped.items() if call is not None}
+        called = [name for name in _POINTS if name in own or len(self.chains[name])]
+        return {_POINTS[name]: own.get(name, partial(self._call, name)) for name in called}
 
-    def _call_of(self, name: str) -> Call | None:
-        """Return a call of all hooks of a chain; None if the chain is empty."""
-        chain, trainer = self.chains[name], self.trainer
-        if not len(chain):
-            return None
-
-        def call(run: Run) -> None:
-            extra = self._extra(name, run)
-            for hook in chain.hooks:
-                try:
-                    hook(run.done, run.epochs_done, trainer, logger=trainer.saver, **extra)
-                except Exception as error:
-                    _attach_site(error, hook, _POINTS[name], run.step)
-                    raise
-
-        return call
+    def _call(self, name: str, run: Run) -> None:
+        """Call all hooks of a chain."""
+        extra = self._extra(name, run)
+        for hook in self.chains[name].hooks:
+            try:
+                hook(run.done, run.epochs_done, self.trainer, logger=self.trainer.saver, **extra)
+            except Exception as error:
+                _attach_site(error, hook, _POINTS[name], run.step)
+                raise
 
     def _extra(self, name: str, run: Run) -> dict[str, Any]:
         both = self.trainer._kwds
@@ -447,18 +440,14 @@ class Bridge(Hook):
         if set_epoch is not None:
             set_epoch(run.epoch)
         trainer.saver.debug("[%s] Epoch %4d started.", trainer.PrettyStep, run.epoch + 1)
-        call = self._call_of("EpochStart")
-        assert call is not None
-        call(run)
+        self._call("EpochStart", run)
 
     def _epoch_finish(self, run: Run) -> None:
         trainer = self.trainer
         trainer.saver.debug("[%s] Epoch %4d finished.", trainer.PrettyStep, run.epochs_done)
         self._step_scheduler()
         trainer.saver.debug("[%s] Lr is set to %.2e.", trainer.PrettyStep, trainer._scheduler.get_last_lr()[0])
-        call = self._call_of("EpochFinish")
-        assert call is not None
-        call(run)
+        self._call("EpochFinish", run)
 
     def _step_scheduler(self) -> None:
         """Step the scheduler. ReduceLROnPlateau gets the last result of the target, negated if its mode is ``min``."""
@@ -474,27 +463,18 @@ class Bridge(Hook):
         trainer.saver.debug("[%s] Training loop finished.", trainer.PrettyStep)
         if trainer.keepLast:
             trainer.save(Path(trainer.saver.SaveDir) / "last.ckpt")
-        call = self._call_of("AfterRun")
-        if call is not None:
-            call(run)
+        self._call("AfterRun", run)
         trainer.summary()
 
 
 class _Images:
-    """Iterates over transformed batches. ``before`` is called before each."""
+    """Iterates over transformed batches."""
 
-    def __init__(
-        self, loader: Iterable[Any], transform: Callable[[Any], Any], before: Callable[[], None] | None = None
-    ) -> None:
-        self.loader, self.transform, self.before = loader, transform, before
+    def __init__(self, loader: Iterable[Any], transform: Callable[[Any], Any]) -> None:
+        self.loader, self.transform = loader, transform
 
     def __iter__(self) -> Any:
-        return map(self.transform, self.loader) if self.before is None else map(self._begin, self.loader)
-
-    def _begin(self, images: Any) -> Any:
-        assert self.before is not None
-        self.before()
-        return self.transform(images)
+        return map(self.transform, self.loader)
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
