@@ -20,9 +20,6 @@ from etude.dialects.libai.lazy.making import explain_build_error, explain_lookup
 from etude.dialects.libai.lazy.targets import locate, name_of
 from etude.errors import EtudeError
 
-Recurse = Callable[[Any], Any]
-
-
 # -- LiBai -------------------------------------------------------------------------------------------------------------
 
 

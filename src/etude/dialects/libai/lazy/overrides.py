@@ -152,11 +152,10 @@ class _Value:
         character = self._peek()
         if character in ("'", '"'):
             return self._quoted()
-        if character == "[":
-            return self._list()
-        if character == "{":
-            return self._dict()
         call = _FUNCTION.match(self.text, self.at)
+        if character in ("[", "{"):
+            self.at += 1
+            return self._list() if character == "[" else self._dict()
         return self._function(call) if call else self._primitive()
 
     def _quoted(self) -> str:
@@ -171,39 +170,31 @@ class _Value:
         return re.sub(rf"(\\+)(?={quote}|$)", _unescape_quotes, match[1])
 
     def _list(self) -> list[Any]:
-        self.at += 1
-        items: list[Any] = []
-        if self._take("]"):
-            return items
-        while True:
-            items.append(self.element())
-            if self._take("]"):
-                return items
-            if not self._take(","):
-                raise self._unexpected()
+        return [self.element() for _ in self._items("]")]
 
     def _dict(self) -> dict[Any, Any]:
-        self.at += 1
         items: dict[Any, Any] = {}
-        if self._take("}"):
-            return items
-        while True:
+        for _ in self._items("}"):
             key = self._primitive(stop=":")
             if not self._take(":"):
                 raise self._unexpected()
             items[key] = self.element()
-            if self._take("}"):
-                return items
-            if not self._take(","):
+        return items
+
+    def _items(self, closing: str) -> Iterator[None]:
+        """Stop before each item of a list that ends with a bracket; the caller reads the item."""
+        count = 0
+        while not self._take(closing):
+            if count and not self._take(","):
                 raise self._unexpected()
+            count += 1
+            yield
 
     def _function(self, call: re.Match[str]) -> Any:
         self.at = call.end()
         positional: list[Any] = []
         named: dict[str, Any] = {}
-        while not self._take(")"):
-            if (positional or named) and not self._take(","):
-                raise self._unexpected()
+        for _ in self._items(")"):
             self._blanks()
             name = re.compile(r"([A-Za-z_]\w*)[ \t]*=[ \t]*").match(self.text, self.at)
             if name:
