@@ -13,6 +13,8 @@ from typing import Any
 import yaml
 
 from etude.config.files import display
+from etude.config.from_yaml import parse_yaml
+from etude.config.tree import Tree
 from etude.dialects.libai.lazy.reading.errors import explain_reading_error, is_users, near, put_on, says
 from etude.errors import ConfigError
 
@@ -79,46 +81,33 @@ def _place(key: str, file: str, pairs: Sequence[Any]) -> str:
     if pairs:
         values = dict(zip(map(str, pairs[::2]), pairs[1::2], strict=False))
         return f"override '{key} {values.get(key, '')}'"
-    found = ((each, _line(document, key.split("."))) for each, document in _documents(file))
-    return next((f"{display(each)}:{line}" for each, line in found if line), display(file))
+    found = (tree.places.get(tuple(key.split("."))) for _, tree in _trees(file))
+    return next((str(place) for place in found if place is not None), display(file))
 
 
-def _documents(file: str, depth: int = 8) -> Iterator[tuple[str, Any]]:
-    """Yield a YAML file and its bases, as far as they can be read."""
+def _trees(file: str, depth: int = 8) -> Iterator[tuple[str, Tree]]:
+    """Yield a YAML file and its bases with the places of their keys, as far as they can be read."""
     try:
         with open(file, encoding="utf-8") as stream:
-            document = yaml.compose(stream, Loader=yaml.SafeLoader)
-    except (OSError, yaml.YAMLError):
+            tree = parse_yaml(stream.read(), display(file))
+    except (OSError, ConfigError):
         return
-    yield file, document
-    for base, _ in _bases(file, document) if depth else ():
-        yield from _documents(base, depth - 1)
+    yield file, tree
+    for base, _ in _bases(file, tree) if depth else ():
+        yield from _trees(base, depth - 1)
 
 
-def _bases(file: str, document: Any) -> list[tuple[str, int]]:
-    """Return the base files of a document, each with its line."""
-    pairs = document.value if isinstance(document, yaml.MappingNode) else []
-    given = [value for key, value in pairs if key.value == BASE]
-    nodes = [node for value in given for node in (value.value if isinstance(value, yaml.SequenceNode) else [value])]
-    folder = os.path.dirname(file)
-    return [(os.path.join(folder, os.path.expanduser(node.value)), int(node.start_mark.line) + 1) for node in nodes]
+def _bases(file: str, tree: Tree) -> list[tuple[str, str]]:
+    """Return the base files of a YAML file, each with the place that names it."""
+    given, folder = tree.get(BASE, default=[]), os.path.dirname(file)
+    names = given if isinstance(given, list) else [given]
+    return [
+        (os.path.join(folder, os.path.expanduser(str(name))), str(tree.place(BASE, index)))
+        for index, name in enumerate(names)
+    ]
 
 
 def _base_place(file: str, base: str) -> str:
     """Return the place that names ``base`` as a base file; empty if there is none."""
-    named = (
-        f"{display(each)}:{line}"
-        for each, document in _documents(file)
-        for other, line in _bases(each, document)
-        if other == base
-    )
+    named = (place for each, tree in _trees(file) for other, place in _bases(each, tree) if other == base)
     return next(named, "")
-
-
-def _line(node: Any, way: Sequence[str]) -> int:
-    """Return the line of a key in a YAML document; 0 if it is not there."""
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    for key, value in pairs:
-        if key.value == way[0]:
-            return _line(value, way[1:]) if len(way) > 1 else int(key.start_mark.line) + 1
-    return 0
