@@ -84,7 +84,7 @@ class _Conversion:
     # -- what differs ------------------------------------------------------------------------------------------------
 
     def model(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return self.component(("model",))
 
     def data(self) -> dict[str, Any]:
         raise NotImplementedError
@@ -190,16 +190,17 @@ class _Conversion:
             groups.append({"kind": "norm", "weight_decay": rules["weight_decay_norm"]})
         return groups
 
-    def phases(self, main: dict[str, Any], warmup: dict[str, Any], length: int, total: int) -> dict[str, Any]:
+    def phases(self, main: dict[str, Any], method: str, factor: float, length: int, total: int) -> dict[str, Any]:
         """Return a warm-up of ``length`` steps up to the value that ``main``, which runs from step 0, has then."""
         self.notes.append(_FORMULA)
         if length <= 0:
             return {"schedule": {"lr": [main]}}
-        arguments = {key: value for key, value in main.items() if key != "type"}
-        running = Running(main["type"], arguments)
-        first = {**warmup, "until": f"{length}step"}
-        if first["type"] == "Linear":
-            first["to"] = running.prepare(Window(length, total - length))(0)
+        arguments = _without_type(main)
+        if method == "constant":
+            first = {"type": "Constant", "factor": factor, "until": f"{length}step"}
+        else:
+            top = Running(main["type"], arguments).prepare(Window(length, total - length))(0)
+            first = {"type": "Linear", "from": factor, "until": f"{length}step", "to": top}
         own = main if main["type"] in ("MultiStep", "Constant") else {"type": _RUNNING, "curve": main["type"]}
         if own is not main and arguments:
             own["arguments"] = arguments
@@ -229,7 +230,7 @@ class _LiBai(_Conversion):
 
     def model(self) -> dict[str, Any]:
         """Return the model, with ``amp_enabled`` off as LiBai's trainer sets it."""
-        made = self.component(("model",))
+        made = super().model()
         inner = made.get("cfg", {}).get("of", {}) if isinstance(made.get("cfg"), dict) else {}
         for arguments in (made, inner):
             if arguments.get("amp_enabled") is not None:
@@ -310,10 +311,8 @@ class _LiBai(_Conversion):
             self.refuse(way, f"the scheduler {name} with these arguments")
             return {}
         warmup = math.ceil(total // self.many * self.tree.get("train", "warmup_ratio", default=0)) * self.many
-        factor = given.get("warmup_factor", 0.0)
-        constant = given.get("warmup_method", "linear") == "constant"
-        first = {"type": "Constant", "factor": factor} if constant else {"type": "Linear", "from": factor}
-        return self.phases(known[name], first, warmup, total)
+        factor, method = given.get("warmup_factor", 0.0), given.get("warmup_method", "linear")
+        return self.phases(known[name], method, factor, warmup, total)
 
 
 class _Detectron2(_Conversion):
@@ -321,9 +320,6 @@ class _Detectron2(_Conversion):
     loaders = ("build_detection_train_loader",)
     loader_keys = ("_target_", "dataset", "mapper", "total_batch_size", "num_workers", "aspect_ratio_grouping")
     hook = "StorageDetectron2"
-
-    def model(self) -> dict[str, Any]:
-        return self.component(("model",))
 
     def data(self) -> dict[str, Any]:
         way: Path = ("dataloader", "train")
@@ -365,9 +361,7 @@ class _Detectron2(_Conversion):
             self.refuse(way, f"the multiplier {name} with these arguments")
             return {}
         factor = float(given.get("warmup_factor", 0.0)) * Running(main["type"], _without_type(main)).at_start()
-        constant = given.get("warmup_method", "linear") == "constant"
-        first = {"type": "Constant", "factor": factor} if constant else {"type": "Linear", "from": factor}
-        return self.phases(main, first, round(length), total)
+        return self.phases(main, given.get("warmup_method", "linear"), factor, round(length), total)
 
     def _multiplier(self, way: Path, total: int) -> dict[str, Any] | None:
         """Return the native curve of one of fvcore's schedulers, or None."""
