@@ -132,6 +132,8 @@ def _is_ours(hook: Any) -> bool:
 class SimpleTrainer(TrainerBase):
     """Makes one update from one batch per iteration."""
 
+    label = "SimpleTrainer"
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -164,18 +166,27 @@ class SimpleTrainer(TrainerBase):
         self._data_loader_iter_obj = None
 
     def run_step(self) -> None:
-        assert self.model.training, "[SimpleTrainer] model was changed to eval mode!"
+        assert self.model.training, f"[{self.label}] model was changed to eval mode!"
         start = time.perf_counter()
         data = next(self._data_loader_iter)
         data_time = time.perf_counter() - start
         if self.zero_grad_before_forward:
             self.optimizer.zero_grad()
-        losses, loss_dict = _losses(self.model(data))
+        losses, loss_dict = self._forward(data)
         if not self.zero_grad_before_forward:
             self.optimizer.zero_grad()
-        losses.backward()
+        self._backward(losses)
         self.after_backward()
         self._record(loss_dict, data_time)
+        self._step()
+
+    def _forward(self, data: Any) -> tuple[Any, dict[str, Any]]:
+        return _losses(self.model(data))
+
+    def _backward(self, losses: Any) -> None:
+        losses.backward()
+
+    def _step(self) -> None:
         self.optimizer.step()
 
     def _record(self, loss_dict: Mapping[str, Any], data_time: float) -> None:
@@ -237,6 +248,8 @@ class SimpleTrainer(TrainerBase):
 class AMPTrainer(SimpleTrainer):
     """Trains as :class:`SimpleTrainer`, in half precision on CUDA."""
 
+    label = "AMPTrainer"
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -255,22 +268,19 @@ class AMPTrainer(SimpleTrainer):
         self.precision, self.log_grad_scaler = precision, log_grad_scaler
 
     def run_step(self) -> None:
-        assert self.model.training, "[AMPTrainer] model was changed to eval mode!"
         assert torch.cuda.is_available(), "[AMPTrainer] CUDA is required for AMP training!"
-        start = time.perf_counter()
-        data = next(self._data_loader_iter)
-        data_time = time.perf_counter() - start
-        if self.zero_grad_before_forward:
-            self.optimizer.zero_grad()
+        super().run_step()
+
+    def _forward(self, data: Any) -> tuple[Any, dict[str, Any]]:
         with torch.autocast("cuda", dtype=self.precision):
-            losses, loss_dict = _losses(self.model(data))
-        if not self.zero_grad_before_forward:
-            self.optimizer.zero_grad()
+            return super()._forward(data)
+
+    def _backward(self, losses: Any) -> None:
         self.grad_scaler.scale(losses).backward()
         if self.log_grad_scaler:
             self.storage.put_scalar("[metric]grad_scaler", self.grad_scaler.get_scale())
-        self.after_backward()
-        self._record(loss_dict, data_time)
+
+    def _step(self) -> None:
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
 
