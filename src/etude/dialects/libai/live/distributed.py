@@ -180,12 +180,20 @@ def broadcast_py_object(obj: Any, src: int = 0) -> Any:
     return held[0]
 
 
+def all_gather(data: Any, group: Any = None) -> list[Any]:
+    """Return the objects of all processes, in all processes."""
+    if get_world_size() == 1 or not torch_dist.is_initialized():
+        return [data]
+    held: list[Any] = [None] * get_world_size()
+    torch_dist.all_gather_object(held, data, group=group)
+    return held
+
+
 def gather_batch(fields: Any) -> Any:
     """Concatenate the fields of all processes' batches in order of ranks; for one process return them as they are."""
     if get_world_size() == 1 or not isinstance(fields, Mapping):
         return fields
-    held: list[Any] = [None] * get_world_size()
-    torch_dist.all_gather_object(held, {name: _on_cpu(value) for name, value in fields.items()})
+    held = all_gather({name: _on_cpu(value) for name, value in fields.items()})
     return {
         name: torch.cat([part[name] for part in held]) if isinstance(value, torch.Tensor) and value.ndim > 0 else value
         for name, value in fields.items()

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as torch_dist
 
 from etude.dialects.libai.live.distributed import (
+    all_gather,
     get_local_rank,
     get_rank,
     get_world_size,
@@ -27,19 +28,6 @@ def get_local_size() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", get_world_size()))
 
 
-def _is_single_process() -> bool:
-    return not (torch_dist.is_available() and torch_dist.is_initialized()) or get_world_size() == 1
-
-
-def all_gather(data: Any, group: Any = None) -> list[Any]:
-    """Return the objects of all processes, in all processes."""
-    if _is_single_process():
-        return [data]
-    held: list[Any] = [None] * get_world_size()
-    torch_dist.all_gather_object(held, data, group=group)
-    return held
-
-
 def gather(data: Any, dst: int = 0, group: Any = None) -> list[Any]:
     """Return the objects of all processes in process ``dst``; elsewhere an empty list."""
     gathered = all_gather(data, group)
@@ -53,7 +41,7 @@ def shared_random_seed() -> int:
 
 def reduce_dict(input_dict: dict[str, torch.Tensor], average: bool = True) -> dict[str, torch.Tensor]:
     """Return every value summed (or averaged) over processes. Only the result on rank 0 is complete."""
-    if _is_single_process():
+    if get_world_size() == 1 or not torch_dist.is_initialized():
         return input_dict
     names = sorted(input_dict)
     values = torch.stack([input_dict[name] for name in names])

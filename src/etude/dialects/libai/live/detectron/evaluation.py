@@ -37,9 +37,7 @@ def inference_on_dataset(
     logger = logging.getLogger("detectron2.evaluation.evaluator")
     total = len(data_loader)
     logger.info(f"Start inference on {total} batches")
-    looks = DatasetEvaluators([]) if evaluator is None else evaluator
-    if isinstance(looks, Sequence):
-        looks = DatasetEvaluators(looks)
+    looks = shared.as_evaluator(evaluator)
     looks.reset()
     calls = {
         name: (callbacks or {}).get(name, lambda: None)

@@ -72,7 +72,7 @@ def inference_on_dataset(
     ``batch_size`` is that of all processes together. Afterwards the model is back in its former mode, whatever
     happens.
     """
-    looks = _as_evaluator(evaluator)
+    looks = as_evaluator(evaluator)
     looks.reset()
     batches = min(int(min(eval_iter, 1e12)), len(data_loader))
     samples = len(data_loader.dataset)
@@ -132,7 +132,7 @@ class Watch:
         self.log.info(f"Total inference time: {shown} ({passed / max(self.done, 1):.6f} s / iter per device)")
 
 
-def _as_evaluator(evaluator: Any) -> DatasetEvaluator:
+def as_evaluator(evaluator: Any) -> DatasetEvaluator:
     if evaluator is None:
         return DatasetEvaluators([])
     if isinstance(evaluator, list | tuple):

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import torch.distributed as torch_dist
-
 from etude.data.resume import Snapshot
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.data.position import batches_of
@@ -57,10 +55,12 @@ def moment(trainer: Any, *, gather: bool, hooks: Any = None) -> dict[str, Any]:
     """
     seen = batches_of(trainer)
     own = {"rng": Snapshot.take().state_dict(), "data": None if seen is None else seen.state_dict()}
+    parts = dist.all_gather(own) if gather else [own]
+    ranks = range(len(parts)) if gather else [dist.get_rank()]
     storage = getattr(trainer, "storage", None)
     return {
         "iter": trainer.iter,
-        "ranks": _gathered(own) if gather else {str(dist.get_rank()): own},
+        "ranks": dict(zip(map(str, ranks), parts, strict=True)),
         "storage": storage.state_dict() if storage is not None else None,
         "unfinished": _unfinished(trainer),
         "hooks": {name: hook.state_dict() for name, hook in remembering(trainer, hooks)},
@@ -128,11 +128,3 @@ def _unfinished(trainer: Any) -> list[str]:
     """Return the hooks that have not finished this iteration; the first of them is acting now."""
     acting = getattr(trainer, "_acting", None)
     return [] if acting is None else [type(hook).__qualname__ for hook in trainer._hooks[acting:]]
-
-
-def _gathered(own: dict[str, Any]) -> dict[str, Any]:
-    if dist.get_world_size() == 1 or not torch_dist.is_initialized():
-        return {"0": own}
-    held: list[Any] = [None] * dist.get_world_size()
-    torch_dist.all_gather_object(held, own)
-    return {str(rank): part for rank, part in enumerate(held)}
