@@ -34,8 +34,10 @@ def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
 def schema(tree: Tree | None = None) -> dict[str, Any]:
     """Return the JSON Schema; with ``tree``, including the entries of its external libraries with their arguments."""
     made = copy.deepcopy(SCHEMA)
+    if tree is None:
+        return made
     sections = {"": made["properties"], "Train": made["$defs"]["Train"]["properties"]}
-    for (section, name), registry in _NAMED_IN.items() if tree is not None else ():
+    for (section, name), registry in _NAMED_IN.items():
         node, named = sections[section][name], registered(tree).get(registry, {})
         node.get("items", node)["anyOf"] = [
             {"properties": {"key": {"pattern": r"\."}}},
