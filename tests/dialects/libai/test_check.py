@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 
 import etude
 from etude.cli import main
-from etude.dialects.libai.known_keys import KEYS, value
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, get_config
 from etude.dialects.libai.places import CONFIGS
+from etude.dialects.libai.schema import KEYS, value
 
 SLIPS = {
     "train.train_itr=5": "did you mean 'train_iter'?",

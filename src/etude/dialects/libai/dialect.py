@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from etude.config.files import display
 from etude.dialects.base import Flag, Hosted, driven
-from etude.dialects.libai.yacs import is_yacs
+from etude.errors import ConfigError
 
 if TYPE_CHECKING:
     from etude.build import Options
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _LAZY = re.compile(r"^\s*(?:from|import)\s+(?:libai|detectron2|etude\.dialects\.libai)\b|\bLazyCall\b", re.MULTILINE)
 _RELATIVE = re.compile(r"^\s*from\s+(\.+)([\w.]+)\s+import\b", re.MULTILINE)
+#: Sections of detectron2's yacs configs, which only their script can use.
+_YACS = re.compile(r"^(?:MODEL|SOLVER|DATASETS|DATALOADER|_BASE_)[ \t]*:", re.MULTILINE)
 #: A relative import outside MMEngine's ``with read_base():``.
 _PLAIN_RELATIVE = re.compile(r"^from\s+\.", re.MULTILINE)
 
@@ -42,13 +45,18 @@ class LiBai(Hosted):
         """
         if path.endswith((".yaml", ".yml")):
             saved = re.search(r"^dataloader:", text, re.MULTILINE) is not None and "_target_:" in text
-            return saved or is_yacs(text)
+            return saved or _YACS.search(text) is not None
         return path.endswith(".py") and (_imports_lazy(path, text, 3) or _is_lazy_alone(text))
 
     def lowering(self) -> Lowering:
         from etude.dialects.libai import lower
 
         return lower
+
+    def read(self, path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]) -> Tree:
+        if path.endswith((".yaml", ".yml")):
+            _refuse_yacs(path)
+        return super().read(path, overrides, options=options)
 
     def build(self, plan: Plan, options: Options, assemble: Assemble) -> Run:
         from etude.dialects.libai.live.build import build
@@ -62,9 +70,9 @@ class LiBai(Hosted):
         return True
 
     def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
-        from etude.dialects.libai.live import measure as own
+        from etude.dialects.libai.live.build import measure as own
 
-        return own.measure(plan, checkpoint)
+        return own(plan, checkpoint)
 
     def bytes_beside(self, run: Run) -> int:
         return int(run.runner.bytes_beside)
@@ -110,3 +118,14 @@ def _imports_lazy(path: str, text: str, depth: int) -> bool:
         except (OSError, UnicodeDecodeError):
             continue
     return False
+
+
+def _refuse_yacs(path: str) -> None:
+    """Raise an error for a yacs config, because only its script says what is trained."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    found = _YACS.search(text)
+    if found is not None:
+        message = f"{found[0].rstrip(' :')} is a section of detectron2's configs, which a script reads"
+        hint = f"run your script: etude exec tools/train_net.py --config-file {display(path)}"
+        raise ConfigError(message, at=f"{display(path)}:{text.count(chr(10), 0, found.start()) + 1}", hint=hint)

@@ -17,14 +17,13 @@ from etude.dialects.libai.checks.missing import missing_packages, missing_target
 from etude.dialects.libai.checks.structure import is_detectron2, structure
 from etude.dialects.libai.checks.typos import beside, slips
 from etude.dialects.libai.checks.values import missing_weights, wrong_values
-from etude.dialects.libai.known_keys import KEYS, NAMESPACES
 from etude.dialects.libai.lazy.extra import container, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.reading.errors import as_config_error
 from etude.dialects.libai.lazy.reading.sketches import asleep, by_name
 from etude.dialects.libai.lazy.targets import locate, target_name
 from etude.dialects.libai.places import key_of, project_folders, survey_files, way_of
-from etude.dialects.libai.yacs import refuse_yacs
+from etude.dialects.libai.schema import KEYS, NAMESPACES
 from etude.errors import ConfigError, EtudeError, Finding, is_slip, nearest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.synonyms import meaning
@@ -38,8 +37,6 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
     options = options or {}
     if path.endswith(".py") and options.get("no_python_config"):
         raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=path)
-    if path.endswith((".yaml", ".yml")):
-        refuse_yacs(path)
     from etude.dialects import imports
 
     imports.install()

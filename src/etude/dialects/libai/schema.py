@@ -1,4 +1,4 @@
-"""The JSON Schema of LiBai's and detectron2's configs, also as Markdown. Imports no torch."""
+"""The keys of LiBai's and detectron2's configs, from their JSON Schema ``keys.json``. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,33 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from etude.config.files import table_beside
 from etude.config.tree import Path, Tree
-from etude.dialects.libai.known_keys import KEYS, SCHEMA, value
 from etude.inspection import signatures
 from etude.inspection.index import kept
+
+#: ``default`` is the value of the common configs, LiBai's before detectron2's.
+SCHEMA: dict[str, Any] = table_beside(__file__, "keys.json")
+
+
+def value(way: Path) -> dict[str, Any]:
+    """Return the schema of a known key."""
+    node = SCHEMA
+    for key in way:
+        node = node["properties"][key]
+    return node
+
+
+def _sections(way: Path, node: Mapping[str, Any]) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    yield way, tuple(node["properties"])
+    for key, inner in node["properties"].items():
+        if "properties" in inner and key != "dataloader":  # may hold any loaders
+            yield from _sections((*way, key), inner)
+
+
+#: Section → its keys. Any other key is probably misspelt.
+KEYS: dict[Path, tuple[str, ...]] = dict(_sections((), SCHEMA))
+NAMESPACES = KEYS[()]
 
 #: The lazy calls of a config that usually name user-defined classes.
 _CALLS: tuple[Path, ...] = (

@@ -9,10 +9,10 @@ from typing import Any
 
 from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai.known_keys import KEYS
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.reading.sketches import Unread, as_text
 from etude.dialects.libai.places import way_of
+from etude.dialects.libai.schema import KEYS
 from etude.errors import Finding, nearest, suggest
 from etude.inspection.signatures import class_of
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.checks.calls import MARKS, signature_of
-from etude.dialects.libai.known_keys import KEYS
 from etude.dialects.libai.places import ORIGINS
+from etude.dialects.libai.schema import KEYS
 from etude.errors import Finding, is_slip, nearest
 
 #: Sections without a target and the keys that belong there, beside any of your own.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from etude.config.tree import Tree, dotted
-from etude.dialects.libai import known_keys
+from etude.dialects.libai import schema
 from etude.errors import Finding, nearest
 
 _PYTHON = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "object": Mapping, "array": list}
@@ -18,10 +18,10 @@ _PYTHON = {"integer": int, "number": (int, float), "string": str, "boolean": boo
 def wrong_values(tree: Tree) -> list[Finding]:
     """Return a finding for every known key with a value that its schema does not allow."""
     found = []
-    for section, keys in known_keys.KEYS.items():
+    for section, keys in schema.KEYS.items():
         node = tree.get(*section)
         for key in keys if isinstance(node, Mapping) and "_target_" not in node else ():
-            wrong = misfit(node[key], known_keys.value((*section, key))) if key in node else ""
+            wrong = misfit(node[key], schema.value((*section, key))) if key in node else ""
             if wrong:
                 way = (*section, key)
                 found.append(Finding(str(tree.place(*way)), f"{dotted(way)} is {node[key]!r}: {wrong}"))

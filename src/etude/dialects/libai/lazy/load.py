@@ -10,7 +10,6 @@ from functools import cache
 from glob import glob
 from typing import Any
 
-from etude.dialects.libai.known_keys import NAMESPACES
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.reading import light
 from etude.dialects.libai.lazy.reading.errors import explain_reading_error, hinted, near
@@ -25,6 +24,7 @@ from etude.dialects.libai.lazy.reading.relative import (
 from etude.dialects.libai.lazy.reading.sketches import is_computed, sketched
 from etude.dialects.libai.lazy.targets import name_of
 from etude.dialects.libai.places import CONFIGS, ORIGINS, common_config
+from etude.dialects.libai.schema import NAMESPACES
 from etude.records import is_dataclass
 
 Keys = str | tuple[str, ...] | list[str] | None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import logging
 import shutil
+import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +22,13 @@ from etude.dialects.libai.live import setup
 from etude.dialects.libai.live.config_errors import explained
 from etude.dialects.libai.live.data.position import put_off
 from etude.dialects.libai.live.default import DefaultTrainer
+from etude.dialects.libai.live.evaluation.run import flatten_results_dict
 from etude.dialects.libai.live.events.logger import Held
 from etude.dialects.libai.live.hooks.hooks import PeriodicWriter
 from etude.dialects.libai.live.resume.resume import has_ended, say_ended
 from etude.dialects.libai.lower import is_detectron2
 from etude.dist.world import World
-from etude.errors import EtudeError, ResumeError, UserError, printable
+from etude.errors import ConfigError, EtudeError, ResumeError, UserError, printable
 from etude.hooks.signals import Signals, Stops
 from etude.plan import Plan
 
@@ -52,22 +55,20 @@ def build(plan: Plan, options: Options) -> Run:
     if asked_for and not (Path(cfg.train.output_dir) / LAST).exists():
         raise ResumeError(f"{printable(str(cfg.train.output_dir))}: there is no checkpoint to evaluate")
     with _raising_reported(), explained(cfg):
-        run = _build_detectron2(cfg, arguments) if is_detectron2(plan.source) else build_libai(cfg, arguments)
+        if is_detectron2(plan.source):
+            # Needs fvcore, which users of LiBai do not have.
+            from etude.dialects.libai.live.detectron.lazy_train import build_detectron2
+
+            run = build_detectron2(cfg, arguments)
+        else:
+            run = build_libai(cfg, arguments)
     run.plan, run.world = plan, World.from_environment()
     signals = Signals()
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
-    run.loop = _with_signals(run.loop, signals)
+    run.loop = _guarded(run.loop, signals, temporary=run.folder if arguments.fast_dev_run else None)
     if arguments.fast_dev_run:
-        run.loop = _removing_folder(run.loop, str(run.folder))
         run.folder = None
     return run
-
-
-def _build_detectron2(cfg: Any, arguments: Any) -> Any:
-    # Needs fvcore, which users of LiBai do not have.
-    from etude.dialects.libai.live.detectron.lazy_train import build_detectron2
-
-    return build_detectron2(cfg, arguments)
 
 
 def _refuse_shortening(plan: Plan) -> None:
@@ -80,7 +81,7 @@ def _refuse_shortening(plan: Plan) -> None:
             )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _raising_reported() -> Iterator[None]:
     """Raise the error that is meant for the user (``etude_reported``) in place of LiBai's exception."""
     try:
@@ -185,8 +186,8 @@ def evaluate(trainer: PutOff, arguments: Namespace, written: Any) -> None:
     trainer._evaluate()
 
 
-def _with_signals(loop: Callable[[Run], None], signals: Signals) -> Callable[[Run], None]:
-    """Wrap ``loop``, so that the first signal ends it after the current iteration."""
+def _guarded(loop: Callable[[Run], None], signals: Signals, temporary: Path | None) -> Callable[[Run], None]:
+    """Wrap ``loop``, so that the first signal ends it after the current iteration. A temporary folder is removed."""
 
     def guarded(run: Run) -> None:
         signals.install()
@@ -194,15 +195,44 @@ def _with_signals(loop: Callable[[Run], None], signals: Signals) -> Callable[[Ru
             loop(run)
         finally:
             signals.restore()
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
 
     return guarded
 
 
-def _removing_folder(loop: Callable[[Run], None], folder: str) -> Callable[[Run], None]:
-    def guarded(run: Run) -> None:
-        try:
-            loop(run)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+# -- etude test --------------------------------------------------------------------------------------------------------
 
-    return guarded
+
+def measure(plan: Plan, checkpoint: str) -> dict[str, float]:
+    """Return the results of the config's evaluator for a checkpoint. No training data is opened."""
+    cfg = dict_config(dict(plan.source))
+    with contextlib.redirect_stdout(sys.stderr), explained(cfg):  # datasets and evaluators may print
+        found = (_measure_detectron2 if is_detectron2(plan.source) else _measure_libai)(cfg, checkpoint)
+    if found is None:
+        raise ConfigError("the config has no `dataloader.evaluator`, which says what to measure", at=plan.files[0])
+    return {name: float(value) for name, value in flatten_results_dict(found).items()}
+
+
+def _measure_libai(cfg: Any, checkpoint: str) -> Mapping[str, Any]:
+    """Do what ``tools/train_net.py --eval-only`` does."""
+    dist.setup_dist_util(cfg.train.dist)
+    setup.seed_all(cfg.train.seed + dist.get_rank())
+    setup.place_input(cfg, logging.getLogger("libai.engine.default"))
+    tokenizer = DefaultTrainer.build_tokenizer(cfg)
+    model: Any = DefaultTrainer.build_model(cfg)
+    Checkpointer(model).load(checkpoint, checkpointables=[])
+    if cfg.graph.enabled:
+        model = DefaultTrainer.build_graph(cfg, model, is_train=False)
+    return DefaultTrainer.test(cfg, DefaultTrainer.build_test_loader(cfg, tokenizer), model)
+
+
+def _measure_detectron2(cfg: Any, checkpoint: str) -> Any:
+    # Both need fvcore, which users of LiBai do not have.
+    from etude.dialects.libai.live.detectron import lazy_train
+    from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
+
+    lazy_train.prepare(cfg)
+    model = lazy_train.build_model(cfg)
+    DetectionCheckpointer(model).load(checkpoint, checkpointables=[])
+    return lazy_train.do_test(cfg, model, lazy_train.test_data(cfg))

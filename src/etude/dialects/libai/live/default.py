@@ -22,7 +22,7 @@ from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.averaging import Averaging, average
 from etude.dialects.libai.live.config_errors import explain, explained
 from etude.dialects.libai.live.data import position
-from etude.dialects.libai.live.data.batches import to_device
+from etude.dialects.libai.live.data.structures import to_device
 from etude.dialects.libai.live.evaluation.run import flatten_results_dict, inference_on_dataset, print_csv_format
 from etude.dialects.libai.live.events.writers import CommonMetricPrinter, EventWriter, JSONWriter, TensorboardXWriter
 from etude.dialects.libai.live.hooks import hooks, hooks_save

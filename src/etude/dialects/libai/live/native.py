@@ -12,8 +12,8 @@ from etude.core.run import Run
 from etude.dialects import imports
 from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.lazy.targets import locate
-from etude.dialects.libai.live.data.batches import to_device
 from etude.dialects.libai.live.data.loaders import trivial_batch_collator
+from etude.dialects.libai.live.data.structures import to_device
 from etude.dialects.libai.live.optim.build import own_parameters
 
 #: A converted config imports this module before the user's modules, which import the old names.

@@ -28,14 +28,13 @@ from etude.core.loop import fit, train_step
 from etude.core.run import Run
 from etude.dialects.libai.lazy.reading.errors import is_users, put_on
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live.data.batches import reporting_workers
 from etude.dialects.libai.live.data.position import Batches, batches_of
 from etude.dialects.libai.live.events.history import KEPT
 from etude.dialects.libai.live.events.storage import EventStorage, get_event_storage
 from etude.dialects.libai.live.optim.build import clip_grad
 from etude.dialects.libai.live.resume.resume import checkpointer_of, keep_state
 from etude.dialects.libai.live.resume.state import take_up
-from etude.errors import Diverged, UserCodeError
+from etude.errors import Diverged, UserCodeError, raised_in_worker
 from etude.hooks.signals import saving_at_signals
 
 LossDict = Mapping[str, Any]
@@ -128,7 +127,7 @@ class TrainerBase:
         run.step, run.total_steps = start_iter, max_iter
         run.stopping = run.error = None
         heeded = saving_at_signals(run, processes=dist.get_world_size())
-        with self.storage_class(start_iter) as self.storage, reporting_workers(), heeded:
+        with self.storage_class(start_iter) as self.storage, heeded:
             with self._saving():
                 fit(run)
             keep_state(self)
@@ -288,6 +287,9 @@ class FaceHook(Hook):
 
     def _on_error(self, run: Run) -> None:
         if isinstance(run.error, Exception):
+            in_worker = raised_in_worker(run.error)
+            if in_worker is not None:
+                put_on(run.error, in_worker)
             log_error(logging.getLogger(self.trainer.logger_name), "Exception during training:", run.error)
 
 

@@ -1,13 +1,15 @@
-"""LiBai's samples: an ``Instance`` of named ``DistTensorData`` fields."""
+"""LiBai's samples, an ``Instance`` of named ``DistTensorData`` fields each, and the batches made of them."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from etude.errors import DataError
 
 
 @dataclass
@@ -115,3 +117,27 @@ def _stacked(values: list[Any]) -> Any:
     if hasattr(type(first), "stack"):
         return type(first).stack(values)
     raise ValueError(f"Unsupported type {type(first)} for stacking")
+
+
+def to_device(data: Any, device: str | None, mixup_func: Callable[..., Any] | None = None) -> dict[str, Any]:
+    """Return the fields of a batch on ``device``, by the argument names of the model's ``forward``."""
+    if isinstance(data, torch._utils.ExceptionWrapper):
+        data.reraise()  # type: ignore[no-untyped-call]
+    fields = data.get_fields() if isinstance(data, Instance) else data
+    if not isinstance(fields, Mapping):
+        raise DataError(
+            f"a batch must be an Instance or a mapping of names to tensors, not a {type(fields).__name__}: "
+            "the model is called with its fields by name"
+        )
+    batch = {name: _tensor(value, device) for name, value in fields.items()}
+    if mixup_func is not None:
+        batch["images"], batch["labels"] = mixup_func(batch["images"], batch["labels"])
+    return batch
+
+
+def _tensor(value: Any, device: str | None) -> Any:
+    if isinstance(value, DistTensorData):
+        if device is not None:
+            value.to_global(device_type=device)
+        return value.tensor
+    return value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) and device is not None else value

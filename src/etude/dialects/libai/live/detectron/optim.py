@@ -8,11 +8,6 @@ from enum import Enum
 from typing import Any
 
 import torch
-from fvcore.common.param_scheduler import (
-    CosineParamScheduler,
-    MultiStepParamScheduler,
-    StepWithFixedGammaParamScheduler,
-)
 from torch import nn
 
 from etude.dialects.libai.lazy.reading.errors import near
@@ -26,7 +21,19 @@ from etude.dialects.libai.live.optim.build import (
     reduce_param_groups,
     with_bias_override,
 )
-from etude.dialects.libai.multipliers import WarmupParamScheduler
+from etude.errors import MissingExtra
+
+try:
+    from fvcore.common.param_scheduler import (
+        CompositeParamScheduler,
+        ConstantParamScheduler,
+        CosineParamScheduler,
+        LinearParamScheduler,
+        MultiStepParamScheduler,
+        StepWithFixedGammaParamScheduler,
+    )
+except ImportError as error:
+    raise MissingExtra("fvcore", "detectron2", "a schedule of detectron2") from error
 
 __all__ = ["expand_param_groups", "reduce_param_groups"]
 
@@ -127,6 +134,32 @@ def build_optimizer(cfg: Any, model: nn.Module) -> torch.optim.Optimizer:
         weight_decay=solver.WEIGHT_DECAY,
     )
     return made
+
+
+class WarmupParamScheduler(CompositeParamScheduler):  # type: ignore[misc]
+    """Adds a warm-up to any scheduler. ``warmup_length`` is a share of training."""
+
+    def __init__(
+        self,
+        scheduler: Any,
+        warmup_factor: float,
+        warmup_length: float,
+        warmup_method: str = "linear",
+        rescale_interval: bool = False,
+    ) -> None:
+        end_value = scheduler(0.0) if rescale_interval else scheduler(warmup_length)
+        start_value = warmup_factor * scheduler(0.0)
+        if warmup_method == "constant":
+            warmup = ConstantParamScheduler(start_value)
+        elif warmup_method == "linear":
+            warmup = LinearParamScheduler(start_value, end_value)
+        else:
+            raise ValueError(f"Unknown warmup method: {warmup_method}")
+        super().__init__(
+            [warmup, scheduler],
+            interval_scaling=["rescaled", "rescaled" if rescale_interval else "fixed"],
+            lengths=[warmup_length, 1 - warmup_length],
+        )
 
 
 _METHODS = ("linear", "constant")
