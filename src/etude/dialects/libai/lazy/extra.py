@@ -1,7 +1,8 @@
-"""Imports OmegaConf, which comes with the extra ``libai``, when a lazy config is first used."""
+"""Imports OmegaConf (the extra ``libai``) and fvcore (``detectron2``) when they are first used."""
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +17,14 @@ def omegaconf() -> ModuleType:
     except ModuleNotFoundError as error:
         raise MissingExtra("omegaconf", "libai", "a lazy config (LiBai, detectron2)") from error
     return package
+
+
+def fvcore(module: str, use: str) -> Any:
+    """Return a module of fvcore, which comes with the extra ``detectron2``. ``use`` says in the error what needs it."""
+    try:
+        return importlib.import_module(f"fvcore.{module}")
+    except ImportError as error:
+        raise MissingExtra("fvcore", "detectron2", use) from error
 
 
 def dict_config(content: Any) -> Any:

@@ -44,6 +44,8 @@ class HookBase:
     """Acts around the steps of a trainer. ``self.trainer`` is the trainer that it is registered with."""
 
     trainer: Any = None
+    #: Whether ``after_step`` is called when a run is resumed whose checkpoint was written before this hook acted.
+    finishes_step = False
 
     def before_train(self) -> None:
         """Act before the first iteration."""
@@ -59,6 +61,8 @@ class HookBase:
 
     def _finish_step(self) -> None:
         """Act once when a run is resumed: this hook had not acted yet in the iteration that wrote the checkpoint."""
+        if self.finishes_step:
+            self.after_step()
 
 
 class TrainerBase:
@@ -144,6 +148,9 @@ class TrainerBase:
     def stop(self, reason: str = "stopped by a hook") -> None:
         """Stop after this iteration: ``after_train`` is called, a checkpoint is saved, and the reason is logged."""
         self.engine.stop(reason)
+
+    def settle(self) -> None:
+        """Wait for metrics that are written in the background. LiBai has none, so this does nothing."""
 
     def before_train(self) -> None:
         self._call_hooks("before_train")

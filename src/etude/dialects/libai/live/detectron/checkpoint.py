@@ -15,20 +15,16 @@ from etude.checkpoint.formats.background import Later
 from etude.checkpoint.storage import chaos
 from etude.dialects.libai import files
 from etude.dialects.libai.files import PeriodicCheckpointer
+from etude.dialects.libai.lazy.extra import fvcore
 from etude.dialects.libai.lazy.yacs_places import about
 from etude.dialects.libai.live import distributed as dist
-from etude.errors import MissingExtra, UserError
+from etude.errors import UserError
 
-try:
-    from fvcore.common import checkpoint as fvcore
-    from iopath.common import file_io
-except ImportError as error:
-    raise MissingExtra("fvcore", "detectron2", "a checkpoint of detectron2") from error
-
+_fvcore = fvcore("common.checkpoint", "a checkpoint of detectron2")
 __all__ = ["Checkpointer", "DetectionCheckpointer", "PeriodicCheckpointer"]
 
 
-class Checkpointer(files.Resuming, fvcore.Checkpointer):  # type: ignore[misc]
+class Checkpointer(files.Resuming, _fvcore.Checkpointer):  # type: ignore[misc]
     """Writes files completely or not at all, reads them as data only, and resumes from the newest whole one."""
 
     suffix = ".pth"
@@ -93,6 +89,8 @@ def path_manager() -> Any:
     try:
         from detectron2.utils.file_io import PathManager  # the original's, which knows detectron2://
     except ImportError:
+        from iopath.common import file_io  # comes with fvcore
+
         manager = file_io.PathManager()
         manager.register_handler(file_io.HTTPURLHandler())
         manager.register_handler(file_io.OneDrivePathHandler())

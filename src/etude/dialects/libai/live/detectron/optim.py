@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from etude.dialects.libai.lazy.extra import fvcore
 from etude.dialects.libai.lazy.reading.errors import near
 from etude.dialects.libai.lazy.yacs_places import about
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier
@@ -21,20 +22,8 @@ from etude.dialects.libai.live.optim.build import (
     reduce_param_groups,
     with_bias_override,
 )
-from etude.errors import MissingExtra
 
-try:
-    from fvcore.common.param_scheduler import (
-        CompositeParamScheduler,
-        ConstantParamScheduler,
-        CosineParamScheduler,
-        LinearParamScheduler,
-        MultiStepParamScheduler,
-        StepWithFixedGammaParamScheduler,
-    )
-except ImportError as error:
-    raise MissingExtra("fvcore", "detectron2", "a schedule of detectron2") from error
-
+_curves = fvcore("common.param_scheduler", "a schedule of detectron2")
 __all__ = ["expand_param_groups", "reduce_param_groups"]
 
 _NORMS = (*NORMS, nn.SyncBatchNorm, nn.LocalResponseNorm)
@@ -136,7 +125,7 @@ def build_optimizer(cfg: Any, model: nn.Module) -> torch.optim.Optimizer:
     return made
 
 
-class WarmupParamScheduler(CompositeParamScheduler):  # type: ignore[misc]
+class WarmupParamScheduler(_curves.CompositeParamScheduler):  # type: ignore[misc]
     """Adds a warm-up to any scheduler. ``warmup_length`` is a share of training."""
 
     def __init__(
@@ -150,9 +139,9 @@ class WarmupParamScheduler(CompositeParamScheduler):  # type: ignore[misc]
         end_value = scheduler(0.0) if rescale_interval else scheduler(warmup_length)
         start_value = warmup_factor * scheduler(0.0)
         if warmup_method == "constant":
-            warmup = ConstantParamScheduler(start_value)
+            warmup = _curves.ConstantParamScheduler(start_value)
         elif warmup_method == "linear":
-            warmup = LinearParamScheduler(start_value, end_value)
+            warmup = _curves.LinearParamScheduler(start_value, end_value)
         else:
             raise ValueError(f"Unknown warmup method: {warmup_method}")
         super().__init__(
@@ -179,16 +168,16 @@ def build_lr_scheduler(cfg: Any, optimizer: torch.optim.Optimizer) -> LRMultipli
         if len(steps) != len(solver.STEPS):
             logger.warning("SOLVER.STEPS contains values larger than SOLVER.MAX_ITER. These values will be ignored.")
         with about(f"SOLVER.STEPS {tuple(solver.STEPS)}, SOLVER.MAX_ITER {solver.MAX_ITER}"):
-            main = MultiStepParamScheduler(
+            main = _curves.MultiStepParamScheduler(
                 values=[solver.GAMMA**k for k in range(len(steps) + 1)], milestones=steps, num_updates=solver.MAX_ITER
             )
     elif name == "WarmupCosineLR":
         end = solver.BASE_LR_END / solver.BASE_LR
         with about(f"SOLVER.BASE_LR_END {solver.BASE_LR_END}, SOLVER.BASE_LR {solver.BASE_LR}"):
             assert 0.0 <= end <= 1.0, end
-        main = CosineParamScheduler(1, end)
+        main = _curves.CosineParamScheduler(1, end)
     elif name == "WarmupStepWithFixedGammaLR":
-        main = StepWithFixedGammaParamScheduler(
+        main = _curves.StepWithFixedGammaParamScheduler(
             base_value=1.0, gamma=solver.GAMMA, num_decays=solver.NUM_DECAYS, num_updates=solver.MAX_ITER
         )
     else:

@@ -227,8 +227,6 @@ def _held(value: Any) -> Any:
 
 def histogram(name: str, tensor: Any, bins: int, step: int) -> dict[str, Any]:
     """Return the arguments of TensorBoard's ``add_histogram_raw``."""
-    import torch
-
     low, high = tensor.min().item(), tensor.max().item()
     counts = torch.histc(tensor, bins=bins)
     edges = torch.linspace(start=low, end=high, steps=bins + 1, dtype=torch.float32)

@@ -103,7 +103,7 @@ class PeriodicWriter(HookBase):
 
     #: Whether values recorded after the last iteration (the final evaluation) are written before closing.
     writes_after_train = False
-    remembers = True
+    remembers = finishes_step = True
     _warned = False
 
     def __init__(self, writers: Sequence[EventWriter], period: int = 20) -> None:
@@ -115,25 +115,19 @@ class PeriodicWriter(HookBase):
 
     def after_step(self) -> None:
         if (self.trainer.iter + 1) % self._period == 0 or self.trainer.iter == self.trainer.max_iter - 1:
-            self._settle()
+            self.trainer.settle()
             for writer in self._writers:
                 writer.write()
             if not self._warned and (warning := _divergence(self.trainer)) is not None:
                 self._warned = True
                 logging.getLogger("libai.utils.events").warning(warning)
 
-    def _finish_step(self) -> None:
-        self.after_step()
-
     def after_train(self) -> None:
-        self._settle()
+        self.trainer.settle()
         for writer in self._writers:
             if self.writes_after_train:
                 writer.write()
             writer.close()
-
-    def _settle(self) -> None:
-        """Wait for metrics that are written in the background. LiBai has none, so this does nothing."""
 
     def write_to(self, writers: Sequence[EventWriter]) -> None:
         """Use these writers, and restore their positions from the resumed checkpoint."""
@@ -155,6 +149,8 @@ class PeriodicWriter(HookBase):
 class EvalHook(HookBase):
     """Calls a function every ``period`` iterations and after training, and records the numbers that it returns."""
 
+    finishes_step = True
+
     def __init__(self, eval_period: int, eval_function: Callable[[], Any], eval_after_train: bool = True) -> None:
         self._period, self._func, self._eval_after_train = eval_period, eval_function, eval_after_train
 
@@ -164,26 +160,19 @@ class EvalHook(HookBase):
             assert isinstance(results, Mapping), f"Eval function must return a dict. Got {results} instead."
             flat = flatten_results_dict(results)
             for name, value in flat.items():
-                flat[name] = self._number(name, value)
+                try:
+                    flat[name] = float(value)
+                except Exception as error:
+                    raise ValueError(
+                        f"[EvalHook] eval_function should return a nested dict of float. Got '{name}: {value}' instead."
+                    ) from error
             self.trainer.storage.put_scalars(**flat, smoothing_hint=False)
         dist.synchronize()
-
-    @staticmethod
-    def _number(name: str, value: Any) -> float:
-        try:
-            return float(value)
-        except Exception as error:
-            raise ValueError(
-                f"[EvalHook] eval_function should return a nested dict of float. Got '{name}: {value}' instead."
-            ) from error
 
     def after_step(self) -> None:
         following = self.trainer.iter + 1
         if self._period > 0 and following % self._period == 0 and following != self.trainer.max_iter:
             self._do_eval()
-
-    def _finish_step(self) -> None:
-        self.after_step()
 
     def after_train(self) -> None:
         if self._eval_after_train and self.trainer.iter + 1 >= self.trainer.max_iter and not failed(self.trainer):
@@ -228,7 +217,7 @@ class EarlyStop(HookBase):
     Neither LiBai nor detectron2 has this; register it after the ``EvalHook``.
     """
 
-    remembers = True
+    remembers = finishes_step = True
 
     def __init__(self, val_metric: str, mode: str = "max", patience: int = 3, min_delta: float = 0.0) -> None:
         assert mode in ("max", "min"), f"Mode \"{mode}\" is unknown. It should be one of ('max', 'min')."
@@ -247,9 +236,6 @@ class EarlyStop(HookBase):
         self.waited += 1
         if self.waited >= self.patience:
             self.trainer.stop(f"{self.val_metric} did not improve in {self.waited} evaluations (best {self.best})")
-
-    def _finish_step(self) -> None:
-        self.after_step()
 
     def _better(self, value: float) -> bool:
         if math.isnan(value):

@@ -38,7 +38,7 @@ class PeriodicCheckpointer(files.PeriodicCheckpointer, HookBase):
 class BestCheckpointer(HookBase):
     """Saves the model whenever ``val_metric`` is strictly better than before. Register it after the ``EvalHook``."""
 
-    remembers = True
+    remembers = finishes_step = True
     #: Whether a warning about a missing metric was logged.
     reported = False
     logger_name = "libai.engine.hooks"
@@ -118,9 +118,6 @@ class BestCheckpointer(HookBase):
         following = self.trainer.iter + 1
         if self._period > 0 and following % self._period == 0 and following != self.trainer.max_iter:
             self._best_checking()
-
-    def _finish_step(self) -> None:
-        self.after_step()
 
     def after_train(self) -> None:
         if self.trainer.iter + 1 >= self.trainer.max_iter and not failed(self.trainer):

@@ -15,15 +15,11 @@ from typing import IO, Any
 
 import yaml
 
+from etude.dialects.libai.lazy.extra import fvcore
 from etude.dialects.libai.lazy.yacs_places import reporting
 from etude.dialects.libai.places import CONFIGS
-from etude.errors import MissingExtra
 
-try:
-    from fvcore.common import config as fvcore
-except ImportError as error:
-    raise MissingExtra("fvcore", "detectron2", "a yacs config (CfgNode, get_cfg)") from error
-
+_fvcore = fvcore("common.config", "a yacs config (CfgNode, get_cfg)")
 logger = logging.getLogger("detectron2.config.config")
 
 VERSION = 2
@@ -45,7 +41,7 @@ def _computed(text: str) -> str:
     return repr(eval(compile(parsed, "<config>", "eval"), {"__builtins__": {}}))
 
 
-class CfgNode(fvcore.CfgNode):  # type: ignore[misc]
+class CfgNode(_fvcore.CfgNode):  # type: ignore[misc]
     """A config node. Its files may have the version of detectron2's keys that they were written for."""
 
     def merge_from_file(self, cfg_filename: str, allow_unsafe: bool = True) -> None:

@@ -6,20 +6,16 @@ from typing import Any
 
 import torch
 
+from etude.dialects.libai.lazy.extra import fvcore
 from etude.dialects.libai.lazy.reading.errors import near, put_on
 from etude.dialects.libai.lazy.targets import locate
 from etude.dialects.libai.lazy.yacs_places import about
-from etude.errors import ConfigError, MissingExtra, OutOfScope
-
-try:
-    from fvcore.common import registry as fvcore
-except ImportError as error:
-    raise MissingExtra("fvcore", "detectron2", "a registry of detectron2") from error
+from etude.errors import ConfigError, OutOfScope
 
 __all__ = ["META_ARCH_REGISTRY", "Registry", "build_model", "locate"]
 
 
-class Registry(fvcore.Registry):  # type: ignore[misc]
+class Registry(fvcore("common.registry", "a registry of detectron2").Registry):  # type: ignore[misc]
     """fvcore's registry, with a suggestion for a name that is not registered."""
 
     def get(self, name: str) -> Any:

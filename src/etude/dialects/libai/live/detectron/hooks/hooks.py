@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from etude.checkpoint.formats.background import wait
+from etude.dialects.libai.lazy.extra import fvcore
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.detectron.hooks.writers import EventStorage
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier, is_param_scheduler
@@ -18,16 +19,11 @@ from etude.dialects.libai.live.detectron.trainer import HookBase
 from etude.dialects.libai.live.hooks import hooks as shared
 from etude.dialects.libai.live.hooks import hooks_save
 from etude.dialects.libai.live.resume.state import moment
-from etude.errors import MissingExtra
 
 
 def precise_bn() -> Any:
-    """Import fvcore's module ``precise_bn``, which recomputes batch norm statistics."""
-    try:
-        from fvcore.nn import precise_bn
-    except ImportError as error:
-        raise MissingExtra("fvcore", "detectron2", "the hook PreciseBN") from error
-    return precise_bn
+    """Return fvcore's module ``precise_bn``, which recomputes batch norm statistics."""
+    return fvcore("nn.precise_bn", "the hook PreciseBN")
 
 
 class CallbackHook(shared.CallbackHook, HookBase):
@@ -40,9 +36,6 @@ class IterationTimer(shared.IterationTimer, HookBase):
 
 class PeriodicWriter(shared.PeriodicWriter, HookBase):
     writes_after_train = True
-
-    def _settle(self) -> None:
-        getattr(self.trainer, "settle", lambda: None)()  # LiBai's trainers have no settle()
 
 
 class EvalHook(shared.EvalHook, HookBase):
