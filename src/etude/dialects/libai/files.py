@@ -106,11 +106,8 @@ class Checkpointer(Resuming):
 
     def get_checkpoint_file(self) -> str:
         """Return the path of the last checkpoint; empty when there is none."""
-        try:
-            with open(os.path.join(self.save_dir, LAST), encoding="utf-8") as file:
-                return os.path.join(self.save_dir, file.read().strip())
-        except OSError:
-            return ""
+        name = last_name(self.save_dir)
+        return os.path.join(self.save_dir, name) if name else ""
 
     # -- loading -------------------------------------------------------------------------------------------------
 
@@ -251,6 +248,15 @@ def _sweep(parent: str, name: str) -> None:
 def save_file(path: str, value: Any) -> None:
     """Write ``value`` with torch, completely or not at all."""
     torch_file.save_file(path, plain(value), mode=0o666)
+
+
+def last_name(folder: str) -> str:
+    """Return the name in ``last_checkpoint``; empty if there is no such file."""
+    try:
+        with open(os.path.join(folder, LAST), encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def write_text(path: str, text: str) -> None:

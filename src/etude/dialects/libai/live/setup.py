@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from etude.dialects.libai import sizes as compute
-from etude.dialects.libai.files import LAST
+from etude.dialects.libai.files import last_name
 from etude.dialects.libai.lazy.load import LazyConfig, try_get_key
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.config_errors import explained, require_sound
@@ -57,14 +57,12 @@ def announce(cfg: Any, args: Any) -> logging.Logger:
 
 def report_earlier_run(folder: str, args: Any, logger: logging.Logger) -> None:
     """Warn that the folder has checkpoints of an earlier run, which will be replaced."""
-    path = os.path.join(folder, LAST)
-    if getattr(args, "resume", False) or getattr(args, "eval_only", False) or not os.path.exists(path):
+    newest = last_name(folder)
+    if getattr(args, "resume", False) or getattr(args, "eval_only", False) or not newest:
         return
-    with open(path, encoding="utf-8") as file:
-        newest = printable(file.read().strip())
     logger.warning(
-        f"{folder} holds an earlier run, up to {newest}: this one begins anew, replaces its checkpoints and writes "
-        "behind its lines in metrics.json; --resume would continue it"
+        f"{folder} holds an earlier run, up to {printable(newest)}: this one begins anew, replaces its checkpoints and "
+        "writes behind its lines in metrics.json; --resume would continue it"
     )
 
 

@@ -17,6 +17,7 @@ from etude.dialects.libai.files import (
     LAST,
     PeriodicCheckpointer,
     iteration_of,
+    last_name,
     newest_whole,
     read_item,
     require_whole,
@@ -77,8 +78,7 @@ def find(cfg: Any, named: str = "", *, longer: bool = False) -> Resume | None:
 
 def _last(folder: str, *, longer: bool) -> str:
     """Return the path that ``last_checkpoint`` names. Raises an error if the run is finished."""
-    with open(os.path.join(folder, LAST), encoding="utf-8") as file:
-        text = file.read().strip()
+    text = last_name(folder)
     path = os.path.join(folder, text)
     if text == FINAL:
         finished = not damage(path, NEED) and not _has_something_left(path)
@@ -91,12 +91,10 @@ def _last(folder: str, *, longer: bool) -> str:
 
 def has_ended(folder: str) -> bool:
     """Return whether the run of a folder is finished. The command line notes there which attempts were not."""
-    path = os.path.join(folder, LAST)
-    if not os.path.exists(path) or os.path.exists(os.path.join(folder, ATTEMPTS)):
+    name = last_name(folder)
+    if name.removesuffix(".pth") != FINAL or os.path.exists(os.path.join(folder, ATTEMPTS)):
         return False
-    with open(path, encoding="utf-8") as file:
-        name = file.read().strip()
-    return name.removesuffix(".pth") == FINAL and not _has_something_left(os.path.join(folder, name))
+    return not _has_something_left(os.path.join(folder, name))
 
 
 def say_ended(folder: str, iterations: int, key: str) -> None:
