@@ -13,26 +13,23 @@ from etude.dialects.libai.names import MODULES
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 
-#: Kind → the modules that configs import it from.
-KINDS: dict[str, tuple[str, ...]] = {
-    "scheduler": ("libai.scheduler",),
-    "optimizer": ("oneflow.optim",),
-    "parameter groups": ("libai.optim", "detectron2.solver"),
-    "loader": ("libai.data.build", "detectron2.data.build"),
-    "sampler": ("libai.data.samplers", "detectron2.data.samplers"),
-    "evaluator": ("libai.evaluation",),
-    "hook": ("libai.engine.hooks", "detectron2.engine.hooks"),
-    "writer": ("libai.utils.events", "detectron2.utils.events"),
-    "trainer": ("libai.engine.trainer", "libai.engine.default", "detectron2.engine"),
-    "multiplier": ("detectron2.solver.lr_scheduler",),
-    "graph": ("libai.models.utils",),
+#: Kind → the modules that configs import it from, and the ends of its names there.
+KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "scheduler": (("libai.scheduler",), ("LR",)),
+    "optimizer": (("oneflow.optim",), ("",)),
+    "parameter groups": (("libai.optim", "detectron2.solver"), ("_params",)),
+    "loader": (("libai.data.build", "detectron2.data.build"), ("_loader",)),
+    "sampler": (("libai.data.samplers", "detectron2.data.samplers"), ("Sampler",)),
+    "evaluator": (("libai.evaluation",), ("Evaluator", "Evaluators")),
+    "hook": (
+        ("libai.engine.hooks", "detectron2.engine.hooks"),
+        ("Hook", "Timer", "PeriodicWriter", "Scheduler", "Stop", "Checkpointer", "BN"),
+    ),
+    "writer": (("libai.utils.events", "detectron2.utils.events"), ("Writer", "Printer")),
+    "trainer": (("libai.engine.trainer", "libai.engine.default", "detectron2.engine"), ("Trainer", "TrainerBase")),
+    "multiplier": (("detectron2.solver.lr_scheduler",), ("",)),
+    "graph": (("libai.models.utils",), ("",)),
 }
-#: Names in those modules that are not of the kind.
-_OTHERS = (
-    "build_lr_scheduler", "HookBase", "trivial_batch_collator", "worker_init_reset_seed",
-)  # fmt: skip
-
-
 #: Kind → the package of an installed or checked out LiBai that has its classes.
 _PACKAGES = {"model": "libai.models", "data set": "libai.data.datasets", "tokenizer": "libai.tokenizer"}
 #: Key → the kind of its value, at any depth of a config.
@@ -45,7 +42,7 @@ def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
     An installed or checked out LiBai adds its classes. ``tree`` adds those in the modules of its model, data,
     tokenizer and evaluator.
     """
-    found = {kind: dict(sorted(_entries(kind, modules))) for kind, modules in KINDS.items()}
+    found = {kind: dict(sorted(_entries(*places))) for kind, places in KINDS.items()}
     found["multiplier"] |= _classes("fvcore.common.param_scheduler")
     own: dict[str, dict[str, str]] = {kind: {} for kind in KEYS.values()}
     for kind, package in _PACKAGES.items() if ownership.original("libai") is not None else ():
@@ -76,13 +73,13 @@ def _classes(module: str, *, imported: bool = False) -> dict[str, str]:
     }
 
 
-def _entries(kind: str, modules: tuple[str, ...]) -> list[tuple[str, str]]:
+def _entries(modules: tuple[str, ...], ends: tuple[str, ...]) -> list[tuple[str, str]]:
     found = []
     for module in modules:
         for name, target in MODULES[module].items():
             home, is_attribute, _ = target.partition(":")
             theirs = home.endswith(".originals")  # from an installed detectron2
-            if not is_attribute or theirs or name.startswith("_") or name in _OTHERS or not _is_of_kind(kind, name):
+            if not is_attribute or theirs or name.startswith("_") or not name.endswith(ends):
                 continue
             doc = _doc_line(target) or _doc_line(_target_with_doc(name, modules)) or _of_torch(target)
             found.append((f"{module}.{name}", doc))
@@ -102,15 +99,3 @@ def _target_with_doc(name: str, modules: tuple[str, ...]) -> str:
 def _of_torch(target: str) -> str:
     module, _, name = target.partition(":")
     return f"torch's {name}, with OneFlow's arguments" if module.endswith(".optimizers") else ""
-
-
-def _is_of_kind(kind: str, name: str) -> bool:
-    if kind == "parameter groups":
-        return name.endswith("_params")
-    if kind == "hook":
-        return name[0].isupper() and not name.startswith("Event")
-    if kind == "writer":
-        return name.endswith(("Writer", "Printer"))
-    if kind == "evaluator":
-        return name.endswith(("Evaluator", "Evaluators"))
-    return kind != "trainer" or name.endswith(("Trainer", "TrainerBase"))
