@@ -166,7 +166,7 @@ def get_config(config_path: str) -> Any:
 
 @cache
 def _models_and_data() -> dict[str, Any]:
-    """Return LiBai's configs of models and datasets by path."""
+    """Return LiBai's configs of models, datasets and the optimizer by path."""
     with open(os.path.join(CONFIGS, "common.json"), encoding="utf-8") as file:
         read: dict[str, Any] = json.load(file)
     return read
