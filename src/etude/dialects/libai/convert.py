@@ -10,7 +10,6 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import lower as lowering
-from etude.dialects.libai.checks.structure import key_of_way
 from etude.dialects.libai.curves import Running
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.targets import is_served, locate, target_name
@@ -410,7 +409,7 @@ def _resolved_value(config: Any, way: Path, value: Any) -> Any:
         return value
     package = omegaconf()
     try:
-        found = package.OmegaConf.select(config, key_of_way(way))
+        found = package.OmegaConf.select(config, "".join(f"[{part}]" for part in way))
     except package.errors.OmegaConfBaseException:
         return value
     return (

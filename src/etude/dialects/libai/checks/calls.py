@@ -8,7 +8,7 @@ from typing import Any
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import names
 from etude.dialects.libai.lazy.targets import target_name
-from etude.errors import Finding, suggest
+from etude.errors import Finding, is_slip, nearest, suggest
 from etude.inspection import signatures
 from etude.inspection.index import kept
 from etude.inspection.signatures import Parameter, Signature
@@ -66,24 +66,31 @@ def _signature_of_callable(target: Any) -> Signature | None:
     return Signature(tuple(taken), open=any(each.kind is each.VAR_KEYWORD for each in given))
 
 
-def closed(target: Any) -> tuple[str, ...] | None:
-    """Return the names of all arguments of a target; None if it takes any."""
+def arguments_of(target: Any) -> tuple[tuple[str, ...], bool]:
+    """Return the names of the arguments of a target, as far as they are known, and whether it takes no others."""
     signature, module, home = signature_of(target), "", getattr(target, "__module__", "")
+    if signature is None:
+        return (), False
     if isinstance(target, str):
         module, _, name = target.rpartition(".")
         home = names.MODULES.get(module, {}).get(name, "").partition(":")[0]
     loader = home in _BUILDERS
-    if signature is None or (signature.open and not loader):
-        return None
     extra = _OF_TORCH if loader else _ONEFLOW if module == "oneflow.optim" else ()
-    return (*(parameter.name for parameter in signature.parameters), *extra)
+    return (*(parameter.name for parameter in signature.parameters), *extra), loader or not signature.open
 
 
 def unknown_arguments(tree: Tree) -> Iterator[Finding]:
-    """Yield a finding for every argument that its target does not take."""
+    """Yield a finding for every argument that its target does not take.
+
+    A target with ``**kwargs`` takes any argument, but one that is a single slip away from a missing one is a mistake.
+    """
     for way, node, target in lazy_calls(tree):
-        known = closed(target) if callable(target) or isinstance(target, str) else None
-        for key in node if known is not None else ():
-            if known is not None and key not in known and key not in MARKS:
+        known, complete = arguments_of(target)
+        missing = [word for word in known if word not in node and len(word) > 1]
+        for key in [str(key) for key in node if key not in known and key not in MARKS]:
+            at, meant = str(tree.place(*way, key)), nearest(key, [word for word in missing if is_slip(key, word)])
+            if complete:
                 text = f"{dotted(way)}: {target_name(target)} takes no argument {key!r}"
-                yield Finding(str(tree.place(*way, key)), text, suggest(str(key), known))
+                yield Finding(at, text, suggest(key, known))
+            elif meant:
+                yield Finding(at, f"unknown key {dotted((*way, key))}", f"did you mean {meant!r}?")

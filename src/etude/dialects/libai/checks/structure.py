@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai.lazy.extra import dict_config, omegaconf
-from etude.dialects.libai.lazy.reading.sketches import Unread, as_text
-from etude.dialects.libai.places import way_of
+from etude.dialects.libai.lazy.reading.sketches import Unread
 from etude.dialects.libai.schema import KEYS
 from etude.errors import Finding, nearest, suggest
 from etude.inspection.signatures import class_of
@@ -28,12 +25,11 @@ _CALLS: tuple[Path, ...] = (
     ("model",), ("optim",), ("optimizer",), ("optim", "params"), ("optimizer", "params"), ("lr_multiplier",),
     ("train", "scheduler"), ("train", "evaluation", "evaluator"), ("dataloader", "train"), ("dataloader", "evaluator"),
 )  # fmt: skip
-_NOT_THERE = re.compile(r"'([^']+)' not found")
 
 
 def structure(tree: Tree) -> list[Finding]:
     """Return a finding for every missing key, and for every value that is no lazy call where one is needed."""
-    return [*_missing(tree), *not_calls(tree), *not_loaders(tree), *_interpolations(tree)]
+    return [*_missing(tree), *not_calls(tree), *not_loaders(tree)]
 
 
 def is_detectron2(values: Mapping[str, Any]) -> bool:
@@ -110,41 +106,3 @@ def not_loaders(tree: Tree) -> Iterator[Finding]:
         if isinstance(loader, Mapping) and "_target_" not in loader:
             way = ("dataloader", "test", index)
             yield Finding(str(tree.place(*way)), f"{dotted(way)} is a mapping without a target, not a lazy call")
-
-
-# -- what refers to what is there --------------------------------------------------------------------------------------
-
-
-def _interpolations(tree: Tree) -> Iterator[Finding]:
-    """Yield a finding for every ``${…}`` that refers to nothing, except to keys that are filled in later."""
-    held = [
-        (way, value)
-        for way, value in tree.walk()
-        if isinstance(value, str) and "${" in value and not isinstance(value, Unread)
-    ]
-    config = dict_config(as_text(tree.values)) if held else None
-    for way, value in held:
-        try:
-            omegaconf().OmegaConf.select(config, key_of_way(way))
-        except Exception as error:
-            said = (str(error).splitlines() or [""])[0]
-            there = _NOT_THERE.search(said)
-            if there is not None and _is_filled_in(way_of(there[1])):
-                continue
-            hint = _near(tree, way_of(there[1])) if there is not None else ""
-            yield Finding(str(tree.place(*way)), f"{dotted(way)} is {value!r}: {said}", hint)
-
-
-def key_of_way(way: Path) -> str:
-    """Return a path as OmegaConf writes it."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in way).lstrip(".")
-
-
-def _is_filled_in(way: Path) -> bool:
-    return way[-1:] != () and way[-1] in KEYS.get(way[:-1], ())
-
-
-def _near(tree: Tree, way: Path) -> str:
-    above = tree.get(*way[:-1]) if way else None
-    found = nearest(str(way[-1]), list(map(str, above))) if isinstance(above, Mapping) else None
-    return f"did you mean {dotted((*way[:-1], found))}?" if found else ""

@@ -1,57 +1,27 @@
-"""Finds arguments of lazy calls that are misspelt, if the target takes any argument.
-
-For a target with ``**kwargs`` an unknown argument is no mistake, but one that is a single slip away from a missing
-argument is.
-"""
+"""Finds misspelt keys in sections that may hold any keys, and misspelt overrides that add a key."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai.checks.calls import MARKS, signature_of
 from etude.dialects.libai.places import ORIGINS
 from etude.dialects.libai.schema import KEYS
 from etude.errors import Finding, is_slip, nearest
 
-#: Sections without a target and the keys that belong there, beside any of your own.
-_SECTIONS: dict[Path, tuple[str, ...]] = {("dataloader",): ("train", "test", "evaluator")}
+#: The keys of ``dataloader``, beside any of your own.
+_LOADERS = ("train", "test", "evaluator")
+_SECTIONS: dict[Path, tuple[str, ...]] = {**KEYS, ("dataloader",): _LOADERS}
 
 
-def slips(tree: Tree) -> list[Finding]:
-    """Return every key that was probably meant to be another one."""
-    found: list[Finding] = []
-    for way, node in tree.walk():
-        if isinstance(node, Mapping):
-            found += _in(tree, way, node, _SECTIONS[way] if way in _SECTIONS else _takes(node.get("_target_")))
-    return found
-
-
-def _takes(target: Any) -> tuple[str, ...]:
-    """Return the arguments of a target with ``**kwargs``; nothing for others, which :mod:`.calls` checks."""
-    signature = signature_of(target)
-    return tuple(each.name for each in signature.parameters) if signature is not None and signature.open else ()
-
-
-def _in(tree: Tree, way: Path, node: Mapping[Any, Any], words: Sequence[str]) -> list[Finding]:
-    missing = [word for word in words if word not in node]
-    found = []
-    for key in node:
-        if not isinstance(key, str) or key in words or key in MARKS:
-            continue
-        meant = nearest(key, [word for word in missing if len(word) > 1 and is_slip(key, word)])
-        if (
-            meant is None
-            and way in _SECTIONS
-            and (near := nearest(key, [word for word in words if is_slip(key, word)]))
-        ):
-            at, text = str(tree.place(*way, key)), f"{dotted((*way, key))}: nothing reads it"
-            found.append(Finding(at, text, f"did you mean {near!r}?", "warning"))
+def slips(tree: Tree) -> Iterator[Finding]:
+    """Yield every key of ``dataloader`` that was probably meant to be another one: an error if that one is missing."""
+    node = tree.get("dataloader")
+    for key in [str(key) for key in node if key not in _LOADERS] if isinstance(node, Mapping) else []:
+        meant = nearest(key, [word for word in _LOADERS if is_slip(key, word)])
         if meant:
-            at = str(tree.place(*way, key))
-            found.append(Finding(at, f"unknown key {dotted((*way, key))}", f"did you mean {meant!r}?"))
-    return found
+            at, severity = str(tree.place("dataloader", key)), "warning" if meant in node else "error"
+            yield Finding(at, f"unknown key dataloader.{key}", f"did you mean {meant!r}?", severity)
 
 
 def new_keys(given: Mapping[str, Path]) -> list[Finding]:
@@ -61,7 +31,7 @@ def new_keys(given: Mapping[str, Path]) -> list[Finding]:
     """
     found = []
     for text, way in given.items():
-        known = {**KEYS, **_SECTIONS}.get(way[:-1])
+        known = _SECTIONS.get(way[:-1])
         if known is None or way[-1] in known:
             continue
         near = nearest(str(way[-1]), known)
@@ -77,7 +47,7 @@ def beside(tree: Tree) -> list[Finding]:
     """Return a finding for every override that adds a misspelt key to a user-defined mapping (``model.cfg``)."""
     found = []
     for text, way in ORIGINS.new.items():
-        if str(tree.place(*way)) != f"override '{text}'" or way[:-1] in (*KEYS, *_SECTIONS):
+        if str(tree.place(*way)) != f"override '{text}'" or way[:-1] in _SECTIONS:
             continue
         node, key = tree.get(*way[:-1]), str(way[-1])
         if isinstance(node, Mapping) and "_target_" not in node:

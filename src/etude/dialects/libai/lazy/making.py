@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Path, dotted
-from etude.dialects.libai.checks.calls import closed
+from etude.dialects.libai.checks.calls import arguments_of
 from etude.dialects.libai.lazy.reading.errors import is_users, near, put_on, says
 from etude.dialects.libai.places import ORIGINS
 from etude.errors import ConfigError, EtudeError, UserCodeError
@@ -82,6 +82,6 @@ def _hint(error: Exception, target: Any, label: str) -> str:
     if unknown is None:
         return ""
     try:
-        return near(unknown[1], closed(label) or inspect.signature(target).parameters)
+        return near(unknown[1], arguments_of(label)[0] or inspect.signature(target).parameters)
     except (TypeError, ValueError):
         return ""
