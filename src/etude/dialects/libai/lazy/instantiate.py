@@ -17,7 +17,7 @@ from typing import Any
 from etude.dialects.libai.lazy.errors import InstantiationException
 from etude.dialects.libai.lazy.extra import dict_config, is_list_config, omegaconf
 from etude.dialects.libai.lazy.making import explain_build_error, explain_lookup_error
-from etude.dialects.libai.lazy.targets import locate, name_of
+from etude.dialects.libai.lazy.targets import locate, target_name, with_target_names
 from etude.errors import EtudeError
 
 # -- LiBai -------------------------------------------------------------------------------------------------------------
@@ -26,32 +26,19 @@ from etude.errors import EtudeError
 def instantiate(cfg: Any, **kwargs: Any) -> Any:
     """Build the object that ``cfg`` describes, innermost first. ``kwargs`` are merged into it before."""
     recursive = kwargs.pop("_recursive_", True)
-    if cfg is None or not _is_container(cfg):
+    if not (isinstance(cfg, Mapping) or _is_sequence(cfg)):
         return cfg
     if isinstance(cfg, dict | list):
-        cfg = _with_target_names(cfg)
-    if kwargs and _is_mapping(cfg):
+        cfg = with_target_names(cfg)
+    if kwargs and isinstance(cfg, Mapping):
         cfg = _merge_arguments(cfg, kwargs)
     return _instantiate_as_libai(cfg, recursive)
-
-
-def _with_target_names(plain: Any) -> Any:
-    """Return plain containers with targets by name, because arguments that stay configs are passed on like that."""
-    if isinstance(plain, list):
-        items = [_with_target_names(item) for item in plain]
-        return items if any(new is not old for new, old in zip(items, plain, strict=True)) else plain
-    if not isinstance(plain, dict):
-        return plain
-    named = {key: _with_target_names(value) for key, value in plain.items()}
-    if callable(named.get("_target_")):
-        named["_target_"] = name_of(named["_target_"])
-    return named if any(named[key] is not plain[key] for key in plain) else plain
 
 
 def _instantiate_as_libai(cfg: Any, recursive: bool) -> Any:
     if _is_sequence(cfg):
         return _same_kind(cfg, [_instantiate_as_libai(item, recursive) for item in cfg])
-    if not _is_mapping(cfg) or "_target_" not in cfg:
+    if not isinstance(cfg, Mapping) or "_target_" not in cfg:
         return cfg
     recursive = cfg.get("_recursive_", recursive)
     if not isinstance(recursive, bool):
@@ -65,11 +52,11 @@ def _instantiate_as_libai(cfg: Any, recursive: bool) -> Any:
     try:
         return target(**arguments)
     except EtudeError as error:
-        explain_build_error(error, error, cfg, target, _label(target))
+        explain_build_error(error, error, cfg, target, target_name(target))
         raise
     except Exception as error:
-        failed = InstantiationException(f"Error in call to target '{_label(target)}':\n{error!r}")
-        explain_build_error(failed, error, cfg, target, _label(target))
+        failed = InstantiationException(f"Error in call to target '{target_name(target)}':\n{error!r}")
+        explain_build_error(failed, error, cfg, target, target_name(target))
         raise failed from error
 
 
@@ -107,7 +94,7 @@ def instantiate_detectron2(cfg: Any) -> Any:
         return cfg if unchanged else _same_kind(cfg, made)
     if isinstance(cfg, package.DictConfig) and is_dataclass(cfg._metadata.object_type):
         return package.OmegaConf.to_object(cfg)
-    if not _is_mapping(cfg) or "_target_" not in cfg:
+    if not isinstance(cfg, Mapping) or "_target_" not in cfg:
         return cfg
     target = instantiate_detectron2(cfg["_target_"])
     arguments = {key: instantiate_detectron2(cfg[key]) for key in cfg if key != "_target_"}
@@ -122,7 +109,7 @@ def instantiate_detectron2(cfg: Any) -> Any:
 
 
 def _detectron2_target(target: Any, cfg: Any) -> tuple[str, Callable[..., Any]]:
-    label = target if isinstance(target, str) else _label(target)
+    label = target_name(target)
     if isinstance(target, str):
         try:
             target = locate(target)
@@ -137,16 +124,8 @@ def _detectron2_target(target: Any, cfg: Any) -> tuple[str, Callable[..., Any]]:
 # -- shared ------------------------------------------------------------------------------------------------------------
 
 
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, Mapping) or type(value).__name__ == "DictConfig"
-
-
 def _is_sequence(value: Any) -> bool:
     return isinstance(value, list) or is_list_config(value)
-
-
-def _is_container(value: Any) -> bool:
-    return _is_mapping(value) or _is_sequence(value)
 
 
 def _same_kind(like: Any, items: list[Any]) -> Any:
@@ -154,10 +133,3 @@ def _same_kind(like: Any, items: list[Any]) -> Any:
     if isinstance(like, list):
         return items
     return omegaconf().ListConfig(items, flags={"allow_objects": True})
-
-
-def _label(target: Any) -> str:
-    try:
-        return name_of(target) if not isinstance(target, str) else target
-    except AttributeError:
-        return str(target)

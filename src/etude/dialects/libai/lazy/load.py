@@ -35,7 +35,7 @@ class LazyCall:
     """Wraps a callable, its dotted name, or another lazy call that returns one."""
 
     def __init__(self, target: Any) -> None:
-        if not (callable(target) or isinstance(target, str | Mapping) or type(target).__name__ == "DictConfig"):
+        if not callable(target) and not isinstance(target, str | Mapping):
             raise TypeError(f"target of LazyCall must be a callable or defines a callable! Got {target}")
         self._target = target
 

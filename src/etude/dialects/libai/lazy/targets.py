@@ -96,6 +96,20 @@ def target_name(target: Any) -> str:
         return getattr(target, "__qualname__", str(target))
 
 
+def with_target_names(plain: Any) -> Any:
+    """Return plain containers with targets by name; those that a config defines itself have no name."""
+    if isinstance(plain, list):
+        items = [with_target_names(item) for item in plain]
+        return items if any(new is not old for new, old in zip(items, plain, strict=True)) else plain
+    if not isinstance(plain, dict):
+        return plain
+    named = {key: with_target_names(value) for key, value in plain.items()}
+    target = named.get("_target_")
+    if callable(target) and getattr(target, "__module__", None):
+        named["_target_"] = name_of(target)
+    return named if any(named[key] is not plain[key] for key in plain) else plain
+
+
 def is_served(target: Any, names: Sequence[str]) -> bool:
     """Return whether a target is one of these ``names`` of LiBai or detectron2, and not of another package."""
     module, _, name = target_name(target).rpartition(".")

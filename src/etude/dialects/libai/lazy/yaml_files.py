@@ -5,7 +5,6 @@ Writing never raises an error: what YAML cannot hold is logged, and pickled if p
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import logging
 import os
@@ -15,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from etude.dialects.libai.lazy.extra import dict_config, is_list_config, omegaconf, without_tuples
-from etude.dialects.libai.lazy.targets import name_of
+from etude.dialects.libai.lazy.extra import dict_config, omegaconf, without_tuples
+from etude.dialects.libai.lazy.targets import with_target_names
 
 logger = logging.getLogger("libai.config.lazy")
 
@@ -59,15 +58,9 @@ def save(cfg: Any, filename: str, *, as_objects: bool = False) -> None:
     With ``as_objects`` dataclasses are written as objects (detectron2), otherwise as plain mappings (LiBai).
     """
     try:
-        cfg = copy.deepcopy(cfg)
-    except Exception:
-        logger.debug("the config cannot be copied; its targets are saved as they are")
-    else:
-        _name_targets(cfg)
-    try:
         mode = omegaconf().SCMode.INSTANTIATE if as_objects else omegaconf().SCMode.DICT
         plain = omegaconf().OmegaConf.to_container(cfg, resolve=False, structured_config_mode=mode)
-        container = without_tuples(plain)
+        container = with_target_names(without_tuples(plain))
         text = yaml.dump(container, default_flow_style=None, allow_unicode=True, width=9999)
         with open(filename, "w", encoding="utf-8") as file:
             file.write(text)
@@ -78,24 +71,6 @@ def save(cfg: Any, filename: str, *, as_objects: bool = False) -> None:
             return
         logger.warning(f"the config in {filename} contains objects that YAML cannot restore")
     _write_pickle(cfg, f"{filename}.pkl")
-
-
-def _name_targets(node: Any) -> None:
-    package = omegaconf()
-    if isinstance(node, package.DictConfig):
-        if node._is_none() or node._is_missing() or node._is_interpolation():
-            return
-        target = node._get_node("_target_", validate_access=False)
-        value = target._value() if target is not None and not package.OmegaConf.is_config(target) else None
-        if callable(value) and getattr(value, "__module__", None):
-            node["_target_"] = name_of(value)
-        children = [node._get_node(key) for key in node]
-    elif is_list_config(node) and isinstance(node._value(), list | tuple):
-        children = [node._get_node(index) for index in range(len(node))]
-    else:
-        return
-    for child in children:
-        _name_targets(child)
 
 
 def _loads_again(text: str) -> bool:
