@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from etude.config.tree import Path
@@ -33,6 +33,8 @@ _FLOAT = re.compile(rf"[+-]?(?:(?:{_POINT}|{_DIGITS})[eE][+-]?{_DIGITS}|{_POINT}
 _PLAIN = re.compile(r"[\w/\-\\+.$%*@?|: \t]")
 _ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
 _FUNCTION = re.compile(r"([A-Za-z_]\w*)[ \t]*\([ \t]*")
+#: Several values for one key, which a single config cannot hold.
+_SWEEP = object()
 
 
 @dataclass
@@ -80,7 +82,7 @@ def _attach_override(text: str) -> Iterator[None]:
 def _apply_override(cfg: Any, override: Override) -> None:
     if override.delete:
         raise NotImplementedError("deletion is not yet a supported override")
-    if isinstance(override.value, ChoiceSweep):
+    if override.value is _SWEEP:
         raise omegaconf().ValidationError("Unsupported value type: several values for one key are a sweep")
     _require_configs(cfg, override.key)
     omegaconf().OmegaConf.update(cfg, override.key, override.value, merge=True)
@@ -145,7 +147,7 @@ class _Value:
             elements.append(self.element())
         if self.at < len(self.text):
             raise self._unexpected()
-        return elements[0] if len(elements) == 1 else ChoiceSweep(list=elements, simple_form=True)
+        return elements[0] if len(elements) == 1 else _SWEEP
 
     def element(self) -> Any:
         self._blanks()
@@ -281,42 +283,8 @@ def _unescape_quotes(match: re.Match[str]) -> str:
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class ChoiceSweep:
-    """Several values for one key, which a single config cannot hold."""
-
-    tags: set[str] = field(default_factory=set)
-    list: list[str | int | float | bool | list[Any] | dict[str, Any] | None] = field(default_factory=list)
-    simple_form: bool = False
-    shuffle: bool = False
-
-
-@dataclass
-class RangeSweep:
-    tags: set[str] = field(default_factory=set)
-    start: int | float | None = None
-    stop: int | float | None = None
-    step: int | float = 1
-    shuffle: bool = False
-
-
-@dataclass
-class IntervalSweep:
-    tags: set[str] = field(default_factory=set)
-    start: float | None = None
-    end: float | None = None
-
-
-def _choice(*values: Any) -> ChoiceSweep:
-    return ChoiceSweep(list=list(values))
-
-
-def _range(start: float, stop: float | None = None, step: float = 1) -> RangeSweep:
-    return RangeSweep(start=0 if stop is None else start, stop=start if stop is None else stop, step=step)
-
-
-def _interval(start: float, end: float) -> IntervalSweep:
-    return IntervalSweep(start=float(start), end=float(end))
+def _sweep(*values: Any, **named: Any) -> object:
+    return _SWEEP
 
 
 def _cast(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -345,6 +313,6 @@ def _str(value: Any) -> str:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "choice": _choice, "range": _range, "interval": _interval,
+    "choice": _sweep, "range": _sweep, "interval": _sweep,
     "int": _cast(int), "float": _cast(float), "str": _cast(_str), "bool": _cast(_bool), "json_str": json.dumps,
 }  # fmt: skip
