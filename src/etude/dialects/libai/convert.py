@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -395,28 +396,18 @@ def _as_torch_does(name: str) -> dict[str, Any]:
 
 
 def _resolved(tree: Tree) -> Tree:
-    """Resolve interpolations (``${..lr}``) as far as they are known, as native references are written differently."""
-    config = dict_config(dict(tree.values))
-    return replace(tree, values={key: _resolved_value(config, (key,), value) for key, value in tree.values.items()})
+    """Resolve interpolations (``${..lr}``), as native references are written differently.
 
-
-def _resolved_value(config: Any, way: Path, value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _resolved_value(config, (*way, key), item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_resolved_value(config, (*way, index), item) for index, item in enumerate(value)]
-    if not isinstance(value, str) or "${" not in value:
-        return value
-    package = omegaconf()
-    try:
-        found = package.OmegaConf.select(config, "".join(f"[{part}]" for part in way))
-    except package.errors.OmegaConfBaseException:
-        return value
-    return (
-        without_tuples(package.OmegaConf.to_container(found, resolve=True))
-        if package.OmegaConf.is_config(found)
-        else found
-    )
+    A section with one that is only known when training begins stays as it is.
+    """
+    package, values = omegaconf(), dict(tree.values)
+    config = dict_config(values)
+    for key in tree.values:
+        with suppress(package.errors.OmegaConfBaseException):
+            node = config[key]
+            config_node = package.OmegaConf.is_config(node)
+            values[key] = without_tuples(package.OmegaConf.to_container(node, resolve=True)) if config_node else node
+    return replace(tree, values=values)
 
 
 def _unwritable(tree: Tree, way: Path, value: Any) -> Finding | None:
