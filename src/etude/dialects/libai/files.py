@@ -27,7 +27,7 @@ from etude.checkpoint.formats.background import Later
 from etude.checkpoint.formats.folders import damage
 from etude.checkpoint.storage import chaos, disk
 from etude.dialects.libai.lazy.extra import is_list_config
-from etude.errors import ResumeError, SaveError, printable
+from etude.errors import ResumeError, SaveError
 
 LAST = "last_checkpoint"
 #: The name that is never pointed to: a resume starts from the newest state, not from the best one.
@@ -51,13 +51,7 @@ class Resuming:
 
     def newest_whole(self: Any) -> str:
         """Return the last checkpoint; if it is damaged, warn and return the newest whole one."""
-        last = self.get_checkpoint_file()
-        path = newest_whole(last, self.logger)
-        if not path:
-            raise ResumeError(f"{self.save_dir}: none of the checkpoints can be used")
-        if path != last:
-            self.logger.warning(f"resuming from {path} instead of {last}")
-        return path
+        return newest_whole(self.get_checkpoint_file(), self.logger)
 
 
 class Checkpointer(Resuming):
@@ -277,13 +271,9 @@ def plain(value: Any) -> Any:
     """Return state as plain data: values of OmegaConf and numpy become those of Python."""
     if isinstance(value, torch.Tensor) or value is None or type(value) in (str, bool, int, float, bytes):
         return value
-    kind = type(value).__name__
-    if isinstance(value, Mapping) or kind == "DictConfig":
-        return (
-            OrderedDict((key, plain(value[key])) for key in value)
-            if isinstance(value, OrderedDict)
-            else {key: plain(value[key]) for key in value}
-        )
+    if isinstance(value, Mapping):
+        kind: type[dict[Any, Any]] = OrderedDict if isinstance(value, OrderedDict) else dict
+        return kind((key, plain(value[key])) for key in value)
     if isinstance(value, tuple):
         return tuple(plain(item) for item in value)
     if isinstance(value, list) or is_list_config(value):
@@ -297,23 +287,17 @@ def iteration_of(path: str) -> int:
     return int(word) if word.isdigit() else 0
 
 
-def require_whole(path: str, need: Collection[str] = ("model",)) -> None:
-    """Raise an error if the checkpoint at ``path`` is damaged."""
-    if wrong := damage(path, need):
-        raise ResumeError(f"{printable(path)}: {wrong}")
-
-
 def newest_whole(last: str, logger: logging.Logger, need: Collection[str] = ("model",)) -> str:
-    """Return ``last`` or, with a warning, the newest whole checkpoint beside it if ``last`` is damaged.
-
-    The result is empty if there is none.
-    """
+    """Return ``last`` or, with a warning, the newest whole checkpoint beside it if ``last`` is damaged."""
     for path in (last, *_earlier(last)):
         wrong = damage(path, need)
         if not wrong:
+            if path != last:
+                logger.warning(f"resuming from {path} instead of {last}")
             return path
         logger.warning(f"the checkpoint {path} cannot be used ({wrong}), looking for an earlier one")
-    return ""
+    folder = os.path.dirname(last)
+    raise ResumeError(f"{folder}: none of the checkpoints can be used; without --resume the run starts anew")
 
 
 def _earlier(last: str) -> list[str]:

@@ -22,6 +22,7 @@ from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.averaging import Averaging, average
 from etude.dialects.libai.live.config_errors import explain, explained
 from etude.dialects.libai.live.data import position
+from etude.dialects.libai.live.data.loaders import as_list
 from etude.dialects.libai.live.data.structures import to_device
 from etude.dialects.libai.live.evaluation.run import flatten_results_dict, inference_on_dataset, print_csv_format
 from etude.dialects.libai.live.events.writers import CommonMetricPrinter, EventWriter, JSONWriter, TensorboardXWriter
@@ -30,7 +31,7 @@ from etude.dialects.libai.live.oneflow.graph import say_zero, set_activation_che
 from etude.dialects.libai.live.optim import build as optim
 from etude.dialects.libai.live.optim import schedule
 from etude.dialects.libai.live.resume import resume
-from etude.dialects.libai.live.resume.state import TrainerState
+from etude.dialects.libai.live.resume.state import TrainerState, restore_hooks
 from etude.dialects.libai.live.setup import place_input
 from etude.dialects.libai.live.trainer import Amp, EagerTrainer, GraphTrainer, TrainerBase
 from etude.dialects.libai.places import ORIGINS
@@ -68,14 +69,14 @@ class DefaultTrainer(TrainerBase):
         self.optimizer = self.build_optimizer(cfg, self.model)
         self.lr_scheduler = self.build_lr_scheduler(cfg, self.optimizer)
         self._build_trainer(cfg)
-        state = TrainerState(self)
-        self.checkpointer = self._build_checkpointer(cfg, state)
+        self.checkpointer = self._build_checkpointer(cfg)
         self.resume_or_load(try_get_key(cfg, "train.resume", default=False))
         cfg.train.start_iter = self.start_iter
         self.global_batch_size = self._samples_each
         self.max_iter = cfg.train.train_iter
         self.register_hooks(self.build_hooks())
-        state.restore_hooks()
+        if self._left_off is not None:  # loaded above, before there were hooks
+            restore_hooks(self, self._left_off["hooks"])
 
     # -- the constructor's steps -----------------------------------------------------------------------------------
 
@@ -123,9 +124,10 @@ class DefaultTrainer(TrainerBase):
             self._trainer = EagerTrainer(shared(self.model), self.train_loader, self.optimizer, steps, amp=self.amp)
         self._of_ours = self._trainer
 
-    def _build_checkpointer(self, cfg: Any, state: TrainerState) -> Checkpointer:
+    def _build_checkpointer(self, cfg: Any) -> Checkpointer:
         keeps: dict[str, Any] = {"graph": self.graph_train} if cfg.graph.enabled else {"optimizer": self.optimizer}
-        return Checkpointer(self.model, cfg.train.output_dir, **keeps, lr_scheduler=self.lr_scheduler, trainer=state)
+        keeps |= {"lr_scheduler": self.lr_scheduler, "trainer": TrainerState(self)}
+        return Checkpointer(self.model, cfg.train.output_dir, **keeps)
 
     def resume_or_load(self, resume: bool = True) -> None:
         """Resume from the last checkpoint, or load only the weights of ``train.load_weight``."""
@@ -373,11 +375,7 @@ def _numbers_of_samples(train: Any) -> list[int]:
 
 def _datasets(loader: Any) -> list[Any]:
     """Return the lazy datasets in the config of a loader."""
-    dataset = try_get_key(loader, "dataset")
-    if dataset is None:
-        return []
-    listed = is_list_config(dataset) or isinstance(dataset, list)
-    return [item for item in (dataset if listed else [dataset]) if hasattr(item, "keys")]
+    return [item for item in as_list(try_get_key(loader, "dataset")) if hasattr(item, "keys")]
 
 
 def _set(loader: Any, key: str, value: Any) -> None:

@@ -47,7 +47,7 @@ def build_nlp_train_val_test_loader(
         _by_documents(item, split, counts)
         if _has_key(item, "indexed_dataset")
         else _by_samples(instantiate(item), split)
-        for item, split in zip(_as_list(dataset), splits, strict=True)
+        for item, split in zip(as_list(dataset), splits, strict=True)
     ]
     mixed = [dataset_mixer(list(parts)) if len(parts) > 1 else parts[0] for parts in zip(*cut, strict=True)]
     train, _, _ = build_nlp_train_loader(
@@ -163,11 +163,11 @@ def one_dataset(dataset: Any, mixer: Callable[..., Any]) -> Any:
     """Return one dataset; several are combined by ``mixer``."""
     if isinstance(dataset, torch.utils.data.Dataset):
         return dataset
-    listed = [instantiate(item) for item in _as_list(dataset)]
+    listed = [instantiate(item) for item in as_list(dataset)]
     return listed[0] if len(listed) == 1 else mixer(listed)
 
 
-def _as_list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     if isinstance(value, list | tuple) or is_list_config(value):
         return [value[index] for index in range(len(value))]
     return [value]

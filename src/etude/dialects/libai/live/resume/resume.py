@@ -20,7 +20,6 @@ from etude.dialects.libai.files import (
     last_name,
     newest_whole,
     read_item,
-    require_whole,
     save_file,
 )
 from etude.dialects.libai.lazy.load import try_get_key
@@ -58,7 +57,8 @@ def find(cfg: Any, named: str = "", *, longer: bool = False) -> Resume | None:
     With ``longer`` a finished run can be resumed, too.
     """
     if named:
-        require_whole(named, NEED)
+        if wrong := damage(named, NEED):
+            raise ResumeError(f"{printable(named)}: {wrong}")
         return _at(named)
     if not try_get_key(cfg, "train.resume", default=False):
         return None
@@ -67,13 +67,7 @@ def find(cfg: Any, named: str = "", *, longer: bool = False) -> Resume | None:
         logger.warning(f"there is no checkpoint in {folder} yet, starting at iteration 0")
         _set_records_aside(folder)
         return None
-    last = _last(folder, longer=longer)
-    path = newest_whole(last, logger, NEED)
-    if not path:
-        raise ResumeError(f"{folder}: none of the checkpoints can be used; without --resume the run starts anew")
-    if path != last:
-        logger.warning(f"resuming from {path} instead of {last}")
-    return _at(path)
+    return _at(newest_whole(_last(folder, longer=longer), logger, NEED))
 
 
 def _last(folder: str, *, longer: bool) -> str:

@@ -17,7 +17,6 @@ class TrainerState:
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
-        self._of_hooks: Mapping[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
         state = moment(self.trainer, gather=True)
@@ -31,7 +30,6 @@ class TrainerState:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._of_hooks = state["hooks"]
         scaler = getattr(getattr(self.trainer._trainer, "amp", None), "scaler", None)
         if scaler is not None and "scaler" in state:
             scaler.load_state_dict(state["scaler"])
@@ -39,10 +37,6 @@ class TrainerState:
         for index, grad in state.get("grads", {}).items():
             parameters[int(index)].grad = grad.to(parameters[int(index)].device).clone()
         self.trainer._left_off = state
-
-    def restore_hooks(self) -> None:
-        """Restore the states of the hooks, which are registered after the checkpoint was loaded."""
-        restore_hooks(self.trainer, self._of_hooks)
 
     def _parameters(self) -> list[Any]:
         return [p for group in self.trainer.optimizer.param_groups for p in group["params"]]
