@@ -156,7 +156,6 @@ class TrainerBase:
         self._call_hooks("before_train")
 
     def after_train(self) -> None:
-        self._acting = None
         self._call_hooks("after_train")
 
     def before_step(self) -> None:
@@ -167,25 +166,18 @@ class TrainerBase:
         samples = self._samples_per_iteration()
         if samples is not None:
             self.storage.samples = (self.iter + 1) * samples
-        self._hooks_after_step()
-
-    def _hooks_after_step(self) -> None:
-        for number, hook in enumerate(self._hooks):
-            self._acting = number
-            try:
-                hook.after_step()
-            except Exception as error:
-                _attach_hook(hook, error)
-                raise
-        self._acting = None
+        self._call_hooks("after_step")
 
     def _call_hooks(self, point: str) -> None:
-        for hook in self._hooks:
+        for number, hook in enumerate(self._hooks):
+            self._acting = number if point == "after_step" else None
             try:
                 getattr(hook, point)()
             except Exception as error:
-                _attach_hook(hook, error)
+                if not hasattr(error, "etude_hook"):  # with nested hooks, the innermost
+                    error.etude_hook = hook  # type: ignore[attr-defined]
                 raise
+        self._acting = None
 
     def _samples_per_iteration(self) -> int | None:
         """Return the samples of one iteration; in eager mode a micro-batch per process, not the global batch."""
@@ -226,12 +218,6 @@ def _no_hook(given: Any, trainer: TrainerBase, caller: FrameType) -> AssertionEr
     error = AssertionError()
     put_on(error, UserCodeError(f"{where} {shown}, which is not a HookBase{hint}"))
     return error
-
-
-def _attach_hook(hook: Any, error: Exception) -> None:
-    """Attach the hook that raised ``error``; with nested hooks, the innermost."""
-    if not hasattr(error, "etude_hook"):
-        error.etude_hook = hook  # type: ignore[attr-defined]
 
 
 def iterations(run: Run) -> None:

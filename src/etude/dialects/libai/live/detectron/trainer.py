@@ -54,7 +54,7 @@ class TrainerBase(shared.TrainerBase):
         super().after_train()
 
     def after_step(self) -> None:
-        self._hooks_after_step()
+        self._call_hooks("after_step")
 
     def after_backward(self) -> None:
         """Call the hooks between backward and step, including those of an outer trainer."""
