@@ -68,11 +68,6 @@ def matmul(
     return product if alpha == 1.0 else product * alpha
 
 
-def scatter(input: torch.Tensor, dim: int, index: torch.Tensor, src: Any, **kwargs: Any) -> torch.Tensor:
-    """Return ``torch.scatter``; OneFlow's ``src`` may be a number."""
-    return torch.scatter(input, dim, index, src, **kwargs)
-
-
 def save(obj: Any, path_or_buffer: Any, *args: Any, global_dst_rank: int | None = None, **kwargs: Any) -> None:
     torch.save(obj, path_or_buffer, *args, **kwargs)
 

@@ -18,24 +18,12 @@ def barrier() -> None:
     dist.synchronize()
 
 
-def init_rdma() -> None:
-    """Do nothing: the backend of torch.distributed chooses its own transport."""
+def _ignore(value: Any = None) -> None:
+    """Do nothing: torch.distributed chooses its transport, the size of its messages and its streams itself."""
 
 
-def set_fusion_threshold_mbytes(value: int) -> None:
-    """Do nothing: DistributedDataParallel has its own buckets."""
-
-
-def set_fusion_max_ops_num(value: int) -> None:
-    """Do nothing: there are no fused operations."""
-
-
-def disable_group_boxing_by_dst_parallel(value: bool = True) -> None:
-    """Do nothing: messages are not grouped."""
-
-
-def enable_use_compute_stream(enabled: bool = True) -> None:
-    """Do nothing: torch chooses the stream."""
+init_rdma = set_fusion_threshold_mbytes = set_fusion_max_ops_num = _ignore
+disable_group_boxing_by_dst_parallel = enable_use_compute_stream = _ignore
 
 
 def GradScaler(init_scale: float = 2.0**16, **options: Any) -> torch.amp.GradScaler:

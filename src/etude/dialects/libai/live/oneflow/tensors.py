@@ -16,19 +16,14 @@ from etude.dialects.libai.live.oneflow.placements import placement, sbp
 _SBP = (sbp.broadcast,)
 
 
-def to_global(self: torch.Tensor, placement: Any = None, sbp: Any = None, **kwargs: Any) -> torch.Tensor:
-    """Return the tensor, on the device of ``placement``."""
+def to_global(self: Any, placement: Any = None, sbp: Any = None, **kwargs: Any) -> Any:
+    """Return the tensor or the module, on the device of ``placement``."""
     return self if placement is None else self.to(placement.device)
 
 
 def to_local(self: torch.Tensor) -> torch.Tensor:
     """Return the tensor."""
     return self
-
-
-def module_to_global(self: torch.nn.Module, placement: Any = None, sbp: Any = None, **kwargs: Any) -> torch.nn.Module:
-    """Return the module, on the device of ``placement``."""
-    return self if placement is None else self.to(placement.device)
 
 
 def _placement(self: torch.Tensor) -> placement:
@@ -47,7 +42,7 @@ _add(torch.Tensor, "placement", property(_placement))
 #: False, because user code converts global tensors to local ones first.
 _add(torch.Tensor, "is_global", False)
 _add(torch.Tensor, "is_local", True)
-_add(torch.nn.Module, "to_global", module_to_global)
+_add(torch.nn.Module, "to_global", to_global)
 
 _module_to = torch.nn.Module.to
 
