@@ -23,7 +23,6 @@ _LAZY = re.compile(r"^\s*(?:from|import)\s+(?:libai|detectron2|etude\.dialects\.
 _RELATIVE = re.compile(r"^\s*from\s+(\.+)([\w.]+)\s+import\b", re.MULTILINE)
 #: Sections of detectron2's yacs configs, which only their script can use.
 _YACS = re.compile(r"^(?:MODEL|SOLVER|DATASETS|DATALOADER|_BASE_)[ \t]*:", re.MULTILINE)
-#: A relative import outside MMEngine's ``with read_base():``.
 _PLAIN_RELATIVE = re.compile(r"^from\s+\.", re.MULTILINE)
 
 
@@ -46,7 +45,9 @@ class LiBai(Hosted):
         if path.endswith((".yaml", ".yml")):
             saved = re.search(r"^dataloader:", text, re.MULTILINE) is not None and "_target_:" in text
             return saved or _YACS.search(text) is not None
-        return path.endswith(".py") and (_imports_lazy(path, text, 3) or _is_lazy_alone(text))
+        # Only lazy configs have relative imports outside ``with read_base():``.
+        alone = _PLAIN_RELATIVE.search(text) is not None and "read_base" not in text
+        return path.endswith(".py") and (alone or _imports_lazy(path, text, 3))
 
     def lowering(self) -> Lowering:
         from etude.dialects.libai import lower
@@ -96,11 +97,6 @@ class LiBai(Hosted):
         from etude.dialects.libai.convert import convert
 
         return convert(tree)
-
-
-def _is_lazy_alone(text: str) -> bool:
-    """Return whether a config has relative imports, which only lazy configs have."""
-    return bool(_PLAIN_RELATIVE.search(text)) and "read_base" not in text
 
 
 def _imports_lazy(path: str, text: str, depth: int) -> bool:

@@ -131,7 +131,8 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
 def _surveyed(tree: Tree) -> tuple[Plan, list[Finding]]:
     wrong = (structure, unknown, wrong_values, missing_targets, unknown_arguments, slips, beside, arguments, _sizes)
     findings = [finding for look in wrong for finding in look(tree)]
-    own = "optim" if tree.get("optim") is not None else "optimizer"
+    own, evaluator = "optim" if tree.get("optim") is not None else "optimizer", ("train", "evaluation", "evaluator")
+    weights = tree.get("train", "load_weight", default=tree.get("train", "init_checkpoint"))
     plan = Plan(
         dialect="libai",
         name=os.path.splitext(os.path.basename(next(iter(tree.files), "run")))[0],
@@ -142,9 +143,9 @@ def _surveyed(tree: Tree) -> tuple[Plan, list[Finding]]:
         update=Spec(kind="update", name=f"libai.{_mode(tree)}", at=tree.place("graph")),
         loop=Spec(kind="loop", name="libai.iterations", at=tree.place("train")),
         hooks=tuple(_hooks(tree)),
-        metrics=_metrics(tree),
+        metrics=(_spec(tree, evaluator, "metric"),) if tree.get(*evaluator) is not None else (),
         train=_training(tree),
-        init_from=_init_from(tree),
+        init_from={"path": weights} if weights else {},
         source=tree.values,
         files=tuple(tree.files),
     )
@@ -201,16 +202,6 @@ def _hooks(tree: Tree) -> list[HookPlan]:
         )
         for name, every, way in made
     ]
-
-
-def _metrics(tree: Tree) -> tuple[Spec, ...]:
-    way = ("train", "evaluation", "evaluator")
-    return (_spec(tree, way, "metric"),) if tree.get(*way) is not None else ()
-
-
-def _init_from(tree: Tree) -> dict[str, Any]:
-    weights = tree.get("train", "load_weight", default=tree.get("train", "init_checkpoint"))
-    return {"path": weights} if weights else {}
 
 
 def _data(tree: Tree) -> dict[str, Loader]:
