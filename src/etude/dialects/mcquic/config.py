@@ -6,9 +6,9 @@ Which keys and values are allowed is in :mod:`.schema`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -205,14 +205,5 @@ class ConfigSchema:
         return _section(data, "Config")
 
     def dump(self, config: Config) -> dict[str, Any]:
-        return _plain(config)  # type: ignore[no-any-return]
-
-
-def _plain(value: Any) -> Any:
-    """Return dataclasses as dicts. A missing list becomes an empty one, so that the result can be read again."""
-    if hasattr(value, "__dataclass_fields__"):
-        found = {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-        return {name: [] if item is None else item for name, item in found.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
-    return deepcopy(value)
+        """Return a config as dicts. A missing list becomes an empty one, so that the result can be read again."""
+        return asdict(config, dict_factory=lambda pairs: {key: [] if item is None else item for key, item in pairs})

@@ -22,11 +22,11 @@ def prettyStep(step: int) -> str:
 def totalParameters(model: nn.Module) -> str:
     """Return the number of parameters with four decimals: ``1.5000M``."""
     number = float(sum(parameter.numel() for parameter in model.parameters()))
-    for unit in ("", "k", "M", "B"):
-        if number < 1000 or unit == "B":
+    for unit in ("", "k", "M"):
+        if number < 1000:
             return f"{number:.4f}{unit}"
         number /= 1000
-    raise AssertionError("units end with B")
+    return f"{number:.4f}B"
 
 
 class Decibel(nn.Module):

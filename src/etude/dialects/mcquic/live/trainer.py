@@ -215,9 +215,8 @@ class Trainer(Restorable):
         self.run.steps_per_epoch = length
         self.run.total_steps = None if length is None else length * self.config.Train.Epoch
         full = {name: self._with_own(name, chains.get(_key(name))) for name in _POINTS}
-        for name in ("BeforeRun", "AfterRun", "StepStart", "StepFinish", "EpochStart", "EpochFinish"):
-            text = f"<{name}Hook> is `{full[name]}`." if len(full[name]) else f"No <{name}Hook>."
-            self.saver.debug(text)
+        for name, chain in full.items():
+            self.saver.debug(f"<{name}Hook> is `{chain}`." if len(chain) else f"No <{name}Hook>.")
         self.run.hooks = HookTable([Bridge(self, full)], steps_per_epoch=length)
         return self.run
 
@@ -311,13 +310,12 @@ class Trainer(Restorable):
             self.saver.add_scalar(f"Stat/{self.config.Train.Target}", shown, global_step=self._step)
             self.saver.add_scalar("Stat/Lr", self._scheduler.get_last_lr()[0], global_step=self._step)
 
-    def log(self, epoch: int, step: int, *args: Any, images: Any = None, **kwds: Any) -> None:
+    def log(self, epoch: int, step: int, *args: Any, images: Any = None, **outputs: Any) -> None:
         """Log images and statistics of the last batch of the epoch."""
-        out = kwds
         self.saver.add_scalar("Stat/Epoch", self._epoch, global_step=self._step)
-        if out.get("logits") is not None:
-            self.saver.add_histogram("Stat/LogDistance", _log_distance(out["logits"]), global_step=self._step)
-        for tag, value in (("Raw", images), ("Post", out.get("postProcessed")), ("Res", out.get("restored"))):
+        if outputs.get("logits") is not None:
+            self.saver.add_histogram("Stat/LogDistance", _log_distance(outputs["logits"]), global_step=self._step)
+        for tag, value in (("Raw", images), ("Post", outputs.get("postProcessed")), ("Res", outputs.get("restored"))):
             if value is not None:
                 self.saver.add_images(f"Train/{tag}", _to_unit_range(value), global_step=self._step)
         if hasattr(self._model, "CodeUsage"):
