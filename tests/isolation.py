@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from etude import registry
-from etude.dialects.libai.live.detectron.config.registry import Registry as FvcoreRegistry
+from etude.dialects.libai.live.detectron.config import Registry as FvcoreRegistry
 from etude.dialects.mcquic.live.registry import Registry as McquicRegistry
 from etude.dialects.openmm import logging as openmm_logging
 from etude.dialects.openmm.checks import lowering

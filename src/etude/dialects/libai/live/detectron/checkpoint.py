@@ -24,7 +24,7 @@ _fvcore = fvcore("common.checkpoint", "a checkpoint of detectron2")
 __all__ = ["Checkpointer", "DetectionCheckpointer", "PeriodicCheckpointer"]
 
 
-class Checkpointer(files.Resuming, _fvcore.Checkpointer):  # type: ignore[misc]
+class Checkpointer(files.Resuming, _fvcore.Checkpointer):  # type: ignore[name-defined,misc]
     """Writes files completely or not at all, reads them as data only, and resumes from the newest whole one."""
 
     suffix = ".pth"

@@ -125,7 +125,7 @@ def build_optimizer(cfg: Any, model: nn.Module) -> torch.optim.Optimizer:
     return made
 
 
-class WarmupParamScheduler(_curves.CompositeParamScheduler):  # type: ignore[misc]
+class WarmupParamScheduler(_curves.CompositeParamScheduler):  # type: ignore[name-defined,misc]
     """Adds a warm-up to any scheduler. ``warmup_length`` is a share of training."""
 
     def __init__(

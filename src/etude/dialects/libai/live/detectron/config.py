@@ -1,4 +1,4 @@
-"""detectron2's CfgNode, which is fvcore's with a version, and the default config (``get_cfg``).
+"""detectron2's yacs configs: CfgNode, which is fvcore's with a version, the default config, and registered models.
 
 Files of earlier versions are upgraded if detectron2, which knows their keys, is installed.
 """
@@ -13,13 +13,19 @@ import os
 import re
 from typing import IO, Any
 
+import torch
 import yaml
 
 from etude.dialects.libai.lazy.extra import fvcore
-from etude.dialects.libai.lazy.yacs_places import reporting
+from etude.dialects.libai.lazy.reading.errors import near, put_on
+from etude.dialects.libai.lazy.targets import locate
+from etude.dialects.libai.lazy.yacs_places import about, reporting
 from etude.dialects.libai.places import CONFIGS
+from etude.errors import ConfigError, OutOfScope
 
 _fvcore = fvcore("common.config", "a yacs config (CfgNode, get_cfg)")
+__all__ = ["META_ARCH_REGISTRY", "CfgNode", "Registry", "build_model", "get_cfg", "locate"]
+
 logger = logging.getLogger("detectron2.config.config")
 
 VERSION = 2
@@ -41,7 +47,7 @@ def _computed(text: str) -> str:
     return repr(eval(compile(parsed, "<config>", "eval"), {"__builtins__": {}}))
 
 
-class CfgNode(_fvcore.CfgNode):  # type: ignore[misc]
+class CfgNode(_fvcore.CfgNode):  # type: ignore[name-defined,misc]
     """A config node. Its files may have the version of detectron2's keys that they were written for."""
 
     def merge_from_file(self, cfg_filename: str, allow_unsafe: bool = True) -> None:
@@ -126,3 +132,35 @@ def set_global_cfg(cfg: CfgNode) -> None:
     """Copy ``cfg`` to :data:`global_cfg`."""
     global_cfg.clear()
     global_cfg.update(cfg)
+
+
+# -- registered models -------------------------------------------------------------------------------------------------
+
+
+class Registry(fvcore("common.registry", "a registry of detectron2").Registry):  # type: ignore[misc]
+    """fvcore's registry, with a suggestion for a name that is not registered."""
+
+    def get(self, name: str) -> Any:
+        try:
+            return super().get(name)
+        except KeyError as error:
+            put_on(error, ConfigError(error.args[0], hint=near(name, self._obj_map)))
+            raise
+
+
+META_ARCH_REGISTRY = Registry("META_ARCH")
+_DETECTION = ("GeneralizedRCNN", "PanopticFPN", "ProposalNetwork", "RetinaNet", "SemanticSegmentor", "FCOS")
+
+
+def build_model(cfg: Any) -> torch.nn.Module:
+    """Build the model that is registered as ``cfg.MODEL.META_ARCHITECTURE``, on its device."""
+    name = cfg.MODEL.META_ARCHITECTURE
+    if name in _DETECTION and name not in META_ARCH_REGISTRY:
+        raise OutOfScope(
+            f"MODEL.META_ARCHITECTURE: {name} is out of Étude's scope: detection models come from detectron2, which is "
+            "not installed; or register a model of your own with @META_ARCH_REGISTRY.register() and name it here"
+        )
+    model: torch.nn.Module = META_ARCH_REGISTRY.get(name)(cfg)
+    device = str(cfg.MODEL.DEVICE)
+    with about("MODEL.DEVICE", hint="such as cpu, cuda or cuda:1"):
+        return model.to("cpu" if device.startswith("cuda") and not torch.cuda.is_available() else device)

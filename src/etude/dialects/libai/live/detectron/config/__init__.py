@@ -1,1 +1,0 @@
-"""detectron2's CfgNode with its defaults, and Registry."""
