@@ -103,15 +103,17 @@ class _Conversion:
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def value(self, way: Path) -> Any:
-        """Return the value at ``way`` for YAML: lazy calls become components, other mappings settings."""
+    def value(self, way: Path, *, plain: bool = False) -> Any:
+        """Return the value at ``way`` for YAML. Unless ``plain``, lazy calls become components, mappings settings."""
         given = self.tree.get(*way)
-        if isinstance(given, Mapping) and "_target_" in given:
-            return self.component(way)
         if isinstance(given, Mapping):
-            return {"type": f"{LIVE}.settings", "of": self._plain(way)} if given else {}
+            if plain:
+                return {str(key): self.value((*way, key), plain=True) for key in given}
+            if "_target_" in given:
+                return self.component(way)
+            return {"type": f"{LIVE}.settings", "of": self.value(way, plain=True)} if given else {}
         if isinstance(given, list | tuple):
-            return [self.value((*way, index)) for index in range(len(given))]
+            return [self.value((*way, index), plain=plain) for index in range(len(given))]
         return self._scalar(way)
 
     def component(self, way: Path) -> dict[str, Any]:
@@ -125,14 +127,6 @@ class _Conversion:
         if not isinstance(target, str) and (finding := _unwritable(self.tree, way, target)):
             self.findings.append(finding)
         return target_name(target)
-
-    def _plain(self, way: Path) -> Any:
-        given = self.tree.get(*way)
-        if isinstance(given, Mapping):
-            return {str(key): self._plain((*way, key)) for key in given}
-        if isinstance(given, list | tuple):
-            return [self._plain((*way, index)) for index in range(len(given))]
-        return self._scalar(way)
 
     def _scalar(self, way: Path) -> Any:
         given = self.tree.get(*way)
@@ -165,7 +159,7 @@ class _Conversion:
         module, _, name = made["type"].rpartition(".")
         if module in ("torch.optim", "oneflow.optim", "oneflow.nn.optimizer") or module.startswith("torch.optim."):
             made = {"type": name, **_as_torch_does(name)}
-        made |= {str(key): self._plain((*way, key)) for key in given if key not in left_out}
+        made |= {str(key): self.value((*way, key), plain=True) for key in given if key not in left_out}
         rules: Mapping[str, Any] = given.get("params") or {}
         if not is_served(rules.get("_target_", ""), ("get_default_optimizer_params",)):
             self.refuse((*way, "params"), "parameter groups of your own")
@@ -331,7 +325,7 @@ class _Detectron2(_Conversion):
         given = self.value((*way, "mapper")) if called else self.name((*way, "mapper"))
         mapper = {"mapper": given} if loader.get("mapper") is not None else {}
         dataset = self.tree.get(*way, "dataset")
-        listed = self._plain((*way, "dataset")) if isinstance(dataset, list) else self.value((*way, "dataset"))
+        listed = self.value((*way, "dataset"), plain=isinstance(dataset, list))
         return {
             "dataset": {"type": f"{LIVE}.Mapped", "dataset": listed, **mapper},
             "batch_size": int(loader.get("total_batch_size", 1)),

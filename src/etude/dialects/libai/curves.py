@@ -31,34 +31,20 @@ def cosine(max_iter: int, alpha: float = 0.0) -> Curve:
 
 def cosine_annealing(max_iter: int, eta_min: float = 0.0) -> Curve:
     """Return a cosine between the base lr and ``eta_min``; beyond ``max_iter`` it comes back up."""
-
-    def curve(base: float, step: int) -> float:
-        return eta_min + (base - eta_min) * 0.5 * (1 + math.cos(math.pi * step / max_iter))
-
-    return curve
+    return lambda base, step: eta_min + (base - eta_min) * 0.5 * (1 + math.cos(math.pi * step / max_iter))
 
 
 def step_decay(step_size: int, gamma: float = 0.1) -> Curve:
-    def curve(base: float, step: int) -> float:
-        return float(base * gamma ** (step // step_size))
-
-    return curve
+    return lambda base, step: float(base * gamma ** (step // step_size))
 
 
 def multi_step(milestones: Sequence[int], gamma: float = 0.1) -> Curve:
     ordered = list(milestones)
-
-    def curve(base: float, step: int) -> float:
-        return float(base * gamma ** bisect_right(ordered, step))
-
-    return curve
+    return lambda base, step: float(base * gamma ** bisect_right(ordered, step))
 
 
 def exponential(gamma: float) -> Curve:
-    def curve(base: float, step: int) -> float:
-        return float(base * gamma**step)
-
-    return curve
+    return lambda base, step: float(base * gamma**step)
 
 
 def polynomial(max_iter: int, end: float = 1e-4, power: float = 1.0, cycle: bool = False) -> Curve:

@@ -54,14 +54,14 @@ class EventStorage:
     # -- recording -----------------------------------------------------------------------------------------------
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def put_scalar(self, name: str, value: Any, smoothing_hint: bool = True) -> None:
-        """Record a number or a tensor of one element. The hint of a name may not change."""
-        self._put(name, value, smoothing_hint, self._iter)
+    def put_scalar(self, name: str, value: Any, smoothing_hint: bool = True, cur_iter: int | None = None) -> None:
+        """Record a number or a tensor of one element. The hint of a name may not change (``cur_iter``: detectron2)."""
+        self._put(name, value, smoothing_hint, self._iter if cur_iter is None else cur_iter)
 
-    def put_scalars(self, *, smoothing_hint: bool = True, **kwargs: Any) -> None:
+    def put_scalars(self, *, smoothing_hint: bool = True, cur_iter: int | None = None, **kwargs: Any) -> None:
         """Record several scalars at once: ``put_scalars(loss=…, accuracy=…)``."""
         for name, value in kwargs.items():
-            self.put_scalar(name, value, smoothing_hint=smoothing_hint)
+            self.put_scalar(name, value, smoothing_hint=smoothing_hint, cur_iter=cur_iter)
 
     def _put(self, name: str, value: Any, smoothing_hint: bool, iteration: int) -> None:
         name = self._current_prefix + name

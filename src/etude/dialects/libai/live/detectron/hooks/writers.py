@@ -19,13 +19,7 @@ __all__ = [
 
 
 class EventStorage(events.EventStorage):
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def put_scalar(self, name: str, value: Any, smoothing_hint: bool = True, cur_iter: int | None = None) -> None:
-        self._put(name, value, smoothing_hint, self._iter if cur_iter is None else cur_iter)
-
-    def put_scalars(self, *, smoothing_hint: bool = True, cur_iter: int | None = None, **kwargs: Any) -> None:
-        for name, value in kwargs.items():
-            self.put_scalar(name, value, smoothing_hint=smoothing_hint, cur_iter=cur_iter)
+    """LiBai's storage, with windows that count iterations instead of values."""
 
     def count_samples(self, name: str, window_size: int = 20) -> int:
         """Count the values of ``name`` in the last ``window_size`` iterations that it has."""
