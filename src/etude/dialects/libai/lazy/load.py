@@ -67,8 +67,10 @@ class LazyConfig:
             explain_reading_error(error, filename)
             raise
         ORIGINS.read(filename)
+        if isinstance(keys, str):
+            return _dict_as_config(content[keys])
         if keys is not None:
-            return _select_keys(content, keys)
+            return tuple(_dict_as_config(content[key]) for key in keys)
         return _all_configs(content) if extension == ".py" else dict_config(content)
 
     @classmethod
@@ -118,12 +120,6 @@ class LazyConfig:
 
 class DetectronLazyConfig(LazyConfig):
     flavour = DETECTRON2
-
-
-def _select_keys(content: Mapping[str, Any], keys: Keys) -> Any:
-    if isinstance(keys, str):
-        return _dict_as_config(content[keys])
-    return tuple(_dict_as_config(content[key]) for key in keys or ())
 
 
 def _dict_as_config(value: Any) -> Any:

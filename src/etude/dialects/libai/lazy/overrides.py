@@ -48,17 +48,16 @@ class Override:
 
 def apply(cfg: Any, given: Iterable[str]) -> Any:
     """Apply overrides to ``cfg`` in order. Mappings are merged; other values are replaced."""
-    for text, override in [(text, _parse_override(text)) for text in given]:
+    parsed = []
+    for text in given:
+        with _attach_override(text):
+            parsed.append((text, parse(text)))
+    for text, override in parsed:
         new = _first_new(cfg, override.key)
         with _attach_override(text):
             _apply_override(cfg, override)
         ORIGINS.changed(text, new)
     return cfg
-
-
-def _parse_override(text: str) -> Override:
-    with _attach_override(text):
-        return parse(text)
 
 
 @contextmanager
@@ -169,7 +168,8 @@ class _Value:
         self._blanks()
         if self.at < len(self.text) and self._peek() not in ",]})":
             raise self._unexpected()
-        return re.sub(rf"(\\+)(?={quote}|$)", _unescape_quotes, match[1])
+        # Of the backslashes before a quote, half are kept.
+        return re.sub(rf"(\\+)(?={quote}|$)", lambda found: found[1][: len(found[1]) // 2], match[1])
 
     def _list(self) -> list[Any]:
         return [self.element() for _ in self._items("]")]
@@ -274,10 +274,6 @@ def _typed(raw: str) -> Any:
     if raw.lower() == "null":
         return None
     return raw if "${" in raw else _ESCAPED.sub(r"\1", raw)
-
-
-def _unescape_quotes(match: re.Match[str]) -> str:
-    return match[1][: len(match[1]) // 2]
 
 
 # -- functions ---------------------------------------------------------------------------------------------------------

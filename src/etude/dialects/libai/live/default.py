@@ -83,7 +83,8 @@ class DefaultTrainer(TrainerBase):
     def _build_data(self, cfg: Any) -> None:
         steps = try_get_key(cfg, "train.num_accumulation_steps", default=1) or 1
         self._samples_each = cfg.train.global_batch_size // (1 if cfg.graph.enabled else steps)
-        seen = self._data_position(cfg, steps)
+        known = self._resume.data() if self._resume is not None else {}
+        seen = {"batches": self.start_iter * (steps if cfg.graph.enabled else 1), **known}
         consumed = int(seen["batches"]) * cfg.train.train_micro_batch_size * dist.get_data_parallel_size()
         cfg.dataloader.consumed_samples = consumed
         loader = try_get_key(cfg, "dataloader.train")  # may be missing if build_train_loader is overridden
@@ -98,11 +99,6 @@ class DefaultTrainer(TrainerBase):
         self.test_loader.extend(asked_for)
         if self._resume is not None:
             position.begin_at(self.train_loader, seen)
-
-    def _data_position(self, cfg: Any, steps: int) -> dict[str, Any]:
-        """Return the position in the data of this process."""
-        known = self._resume.data() if self._resume is not None else {}
-        return {"batches": self.start_iter * (steps if cfg.graph.enabled else 1), **known}
 
     def _build_trainer(self, cfg: Any) -> None:
         steps = cfg.train.num_accumulation_steps

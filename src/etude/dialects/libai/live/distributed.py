@@ -193,15 +193,13 @@ def gather_batch(fields: Any) -> Any:
     """Concatenate the fields of all processes' batches in order of ranks; for one process return them as they are."""
     if get_world_size() == 1 or not isinstance(fields, Mapping):
         return fields
-    held = all_gather({name: _on_cpu(value) for name, value in fields.items()})
+    held = all_gather(
+        {name: value.detach().cpu() if isinstance(value, torch.Tensor) else value for name, value in fields.items()}
+    )
     return {
         name: torch.cat([part[name] for part in held]) if isinstance(value, torch.Tensor) and value.ndim > 0 else value
         for name, value in fields.items()
     }
-
-
-def _on_cpu(value: Any) -> Any:
-    return value.detach().cpu() if isinstance(value, torch.Tensor) else value
 
 
 def ttol(tensor: Any, pure_local: bool = False, device: str = "cuda", ranks: Any = None) -> Any:

@@ -132,14 +132,11 @@ class TrainerBase:
         run.stopping = run.error = None
         heeded = saving_at_signals(run, processes=dist.get_world_size())
         with self.storage_class(start_iter) as self.storage, heeded:
-            with self._saving():
+            # The checkpointer may write while training continues.
+            later = getattr(checkpointer_of(self), "later", None)
+            with nullcontext() if later is None else later.running(logging.getLogger(self.logger_name).error):
                 fit(run)
             keep_state(self)
-
-    def _saving(self) -> AbstractContextManager[Any]:
-        """Return a context in which the checkpointer may write while training continues."""
-        later = getattr(checkpointer_of(self), "later", None)
-        return nullcontext() if later is None else later.running(logging.getLogger(self.logger_name).error)
 
     def all_is_ours(self) -> bool:
         """Return whether trainer and hooks are all Étude's, so that no user code acts between two steps."""

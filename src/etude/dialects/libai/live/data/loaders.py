@@ -45,7 +45,7 @@ def build_nlp_train_val_test_loader(
     counts = list(train_val_test_num_samples) if train_val_test_num_samples is not None else [None] * 3
     cut = [
         _by_documents(item, split, counts)
-        if _has_key(item, "indexed_dataset")
+        if not isinstance(item, torch.utils.data.Dataset) and "indexed_dataset" in item
         else _by_samples(instantiate(item), split)
         for item, split in zip(as_list(dataset), splits, strict=True)
     ]
@@ -171,10 +171,6 @@ def as_list(value: Any) -> list[Any]:
     if isinstance(value, list | tuple) or is_list_config(value):
         return [value[index] for index in range(len(value))]
     return [value]
-
-
-def _has_key(item: Any, key: str) -> bool:
-    return not isinstance(item, torch.utils.data.Dataset) and key in item
 
 
 def _by_documents(dataset: Any, shares: Sequence[float], counts: Sequence[int | None]) -> list[Any]:

@@ -52,14 +52,12 @@ class _Warmup(torch.optim.lr_scheduler.LRScheduler):
         self.warmup_factor, self.warmup_iters, self.warmup_method = warmup_factor, warmup_iters, warmup_method
         super().__init__(optimizer, last_epoch)
 
-    def _warmup(self) -> float:
-        return _get_warmup_factor_at_iter(self.warmup_method, self.last_epoch, self.warmup_iters, self.warmup_factor)
-
     def _main(self, base: float) -> float:
         raise NotImplementedError
 
     def get_lr(self) -> list[float | torch.Tensor]:
-        return [self._main(float(base)) * self._warmup() for base in self.base_lrs]
+        factor = _get_warmup_factor_at_iter(self.warmup_method, self.last_epoch, self.warmup_iters, self.warmup_factor)
+        return [self._main(float(base)) * factor for base in self.base_lrs]
 
 
 def _get_warmup_factor_at_iter(method: str, iter: int, warmup_iters: int, warmup_factor: float) -> float:

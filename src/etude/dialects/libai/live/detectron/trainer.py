@@ -296,8 +296,5 @@ def _losses(returned: Any) -> tuple[Any, dict[str, Any]]:
     """Return the loss to minimise, and the values to record."""
     if isinstance(returned, torch.Tensor):
         return returned, {"total_loss": returned.detach()}
-    return sum(returned.values()), {name: _detached(value) for name, value in returned.items()}
-
-
-def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, torch.Tensor) else value
+    shown = {name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in returned.items()}
+    return sum(returned.values()), shown

@@ -26,10 +26,6 @@ def to_local(self: torch.Tensor) -> torch.Tensor:
     return self
 
 
-def _placement(self: torch.Tensor) -> placement:
-    return placement.all(self.device.type)
-
-
 def _add(owner: type, name: str, value: Any) -> None:
     if not hasattr(owner, name):
         setattr(owner, name, value)
@@ -38,7 +34,7 @@ def _add(owner: type, name: str, value: Any) -> None:
 _add(torch.Tensor, "to_global", to_global)
 _add(torch.Tensor, "to_local", to_local)
 _add(torch.Tensor, "sbp", property(lambda self: _SBP))
-_add(torch.Tensor, "placement", property(_placement))
+_add(torch.Tensor, "placement", property(lambda self: placement.all(self.device.type)))
 #: False, because user code converts global tensors to local ones first.
 _add(torch.Tensor, "is_global", False)
 _add(torch.Tensor, "is_local", True)
