@@ -132,7 +132,7 @@ def _is_ours(hook: Any) -> bool:
 class SimpleTrainer(TrainerBase):
     """Makes one update from one batch per iteration."""
 
-    label = "SimpleTrainer"
+    _label = "SimpleTrainer"
 
     def __init__(
         self,
@@ -166,27 +166,27 @@ class SimpleTrainer(TrainerBase):
         self._data_loader_iter_obj = None
 
     def run_step(self) -> None:
-        assert self.model.training, f"[{self.label}] model was changed to eval mode!"
+        assert self.model.training, f"[{self._label}] model was changed to eval mode!"
         start = time.perf_counter()
         data = next(self._data_loader_iter)
         data_time = time.perf_counter() - start
         if self.zero_grad_before_forward:
             self.optimizer.zero_grad()
-        losses, loss_dict = self._forward(data)
+        losses, loss_dict = self._losses_of(data)
         if not self.zero_grad_before_forward:
             self.optimizer.zero_grad()
-        self._backward(losses)
+        self._compute_gradients(losses)
         self.after_backward()
         self._record(loss_dict, data_time)
-        self._step()
+        self._update_weights()
 
-    def _forward(self, data: Any) -> tuple[Any, dict[str, Any]]:
+    def _losses_of(self, data: Any) -> tuple[Any, dict[str, Any]]:
         return _losses(self.model(data))
 
-    def _backward(self, losses: Any) -> None:
+    def _compute_gradients(self, losses: Any) -> None:
         losses.backward()
 
-    def _step(self) -> None:
+    def _update_weights(self) -> None:
         self.optimizer.step()
 
     def _record(self, loss_dict: Mapping[str, Any], data_time: float) -> None:
@@ -248,7 +248,7 @@ class SimpleTrainer(TrainerBase):
 class AMPTrainer(SimpleTrainer):
     """Trains as :class:`SimpleTrainer`, in half precision on CUDA."""
 
-    label = "AMPTrainer"
+    _label = "AMPTrainer"
 
     def __init__(
         self,
@@ -271,16 +271,16 @@ class AMPTrainer(SimpleTrainer):
         assert torch.cuda.is_available(), "[AMPTrainer] CUDA is required for AMP training!"
         super().run_step()
 
-    def _forward(self, data: Any) -> tuple[Any, dict[str, Any]]:
+    def _losses_of(self, data: Any) -> tuple[Any, dict[str, Any]]:
         with torch.autocast("cuda", dtype=self.precision):
-            return super()._forward(data)
+            return super()._losses_of(data)
 
-    def _backward(self, losses: Any) -> None:
+    def _compute_gradients(self, losses: Any) -> None:
         self.grad_scaler.scale(losses).backward()
         if self.log_grad_scaler:
             self.storage.put_scalar("[metric]grad_scaler", self.grad_scaler.get_scale())
 
-    def _step(self) -> None:
+    def _update_weights(self) -> None:
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
 
