@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
@@ -129,7 +130,8 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
 
 
 def _surveyed(tree: Tree) -> tuple[Plan, list[Finding]]:
-    wrong = (structure, unknown, wrong_values, missing_targets, unknown_arguments, slips, beside, arguments, _sizes)
+    called = partial(unknown_arguments, slips=True)
+    wrong = (structure, unknown, wrong_values, missing_targets, called, slips, beside, arguments, _sizes)
     findings = [finding for look in wrong for finding in look(tree)]
     own, evaluator = "optim" if tree.get("optim") is not None else "optimizer", ("train", "evaluation", "evaluator")
     weights = tree.get("train", "load_weight", default=tree.get("train", "init_checkpoint"))

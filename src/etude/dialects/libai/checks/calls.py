@@ -79,10 +79,11 @@ def arguments_of(target: Any) -> tuple[tuple[str, ...], bool]:
     return (*(parameter.name for parameter in signature.parameters), *extra), loader or not signature.open
 
 
-def unknown_arguments(tree: Tree) -> Iterator[Finding]:
+def unknown_arguments(tree: Tree, *, slips: bool = False) -> Iterator[Finding]:
     """Yield a finding for every argument that its target does not take.
 
-    A target with ``**kwargs`` takes any argument, but one that is a single slip away from a missing one is a mistake.
+    A target with ``**kwargs`` takes any argument. With ``slips``, one that is a single slip away from a missing one is
+    a mistake, too.
     """
     for way, node, target in lazy_calls(tree):
         known, complete = arguments_of(target)
@@ -92,5 +93,5 @@ def unknown_arguments(tree: Tree) -> Iterator[Finding]:
             if complete:
                 text = f"{dotted(way)}: {target_name(target)} takes no argument {key!r}"
                 yield Finding(at, text, suggest(key, known))
-            elif meant:
+            elif slips and meant:
                 yield Finding(at, f"unknown key {dotted((*way, key))}", f"did you mean {meant!r}?")
