@@ -86,7 +86,9 @@ def _laid_out(head: str, node: ast.expr, tail: str, indent: int) -> str:
         return f"{pad}{head}{flat}{tail}"
     opening, items, closing = _brackets(node)
     if not items:
-        return _wrapped(head, flat, tail, indent)
+        # A value without brackets gets parentheses if that makes it fit and it is a whole statement.
+        fits = indent == 0 and head and len(flat) + 4 <= WIDTH
+        return f"{head}(\n    {flat}\n){tail}" if fits else f"{pad}{head}{flat}{tail}"
     inner = " " * (indent + 4)
     body = ", ".join(label + _flat(item) for label, item in items)
     if len(inner) + len(body) <= WIDTH and len(items) > 1:
@@ -96,14 +98,6 @@ def _laid_out(head: str, node: ast.expr, tail: str, indent: int) -> str:
     else:
         lines = [_laid_out(label, item, ",", indent + 4) for label, item in items]
     return "\n".join([f"{pad}{head}{opening}", *lines, f"{pad}{closing}{tail}"])
-
-
-def _wrapped(head: str, flat: str, tail: str, indent: int) -> str:
-    """Put a value without brackets into parentheses, if that makes it fit and it is a whole statement."""
-    pad = " " * indent
-    if indent == 0 and head and len(flat) + 4 <= WIDTH:
-        return f"{pad}{head}(\n    {flat}\n{pad}){tail}"
-    return f"{pad}{head}{flat}{tail}"
 
 
 def _brackets(node: ast.expr) -> tuple[str, list[tuple[str, ast.expr]], str]:

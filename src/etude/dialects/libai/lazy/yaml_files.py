@@ -5,6 +5,7 @@ Writing never raises an error: what YAML cannot hold is logged, and pickled if p
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -84,19 +85,13 @@ def _loads_again(text: str) -> bool:
 
 def _write_pickle(cfg: Any, filename: str) -> None:
     """Write a pickle for the user to look into. Étude itself never reads it."""
+    writer: Any = pickle
+    with contextlib.suppress(ModuleNotFoundError):
+        import cloudpickle as writer  # type: ignore[import-untyped,no-redef]
     try:
-        content = _pickled(cfg)
+        content = writer.dumps(cfg)
     except Exception:
         content = pickle.dumps(str(cfg))
     with open(filename, "wb") as file:
         file.write(content)
     logger.warning(f"Config is saved using pickle at {os.fspath(filename)}.")
-
-
-def _pickled(cfg: Any) -> bytes:
-    try:
-        import cloudpickle  # type: ignore[import-untyped]
-    except ModuleNotFoundError:
-        return pickle.dumps(cfg)
-    content: bytes = cloudpickle.dumps(cfg)
-    return content

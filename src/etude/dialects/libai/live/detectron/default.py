@@ -78,18 +78,15 @@ def announce(cfg: Any, args: Any) -> None:
     log.info(f"Command line arguments: {args}")
     if comm.is_main_process() and folder:
         report_earlier_run(folder, args, log)
-        _write_config(cfg, os.path.join(folder, "config.yaml"))
+        path = os.path.join(folder, "config.yaml")
+        if type(cfg).__name__ == "CfgNode":
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(cfg.dump())
+        else:
+            DetectronLazyConfig.save(cfg, path)
+        log.info(f"Full config saved to {path}")
     if not getattr(args, "eval_only", False):
         torch.backends.cudnn.benchmark = _try_get_key(cfg, "CUDNN_BENCHMARK", "train.cudnn_benchmark", default=False)
-
-
-def _write_config(cfg: Any, path: str) -> None:
-    if type(cfg).__name__ == "CfgNode":
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(cfg.dump())
-    else:
-        DetectronLazyConfig.save(cfg, path)
-    logging.getLogger("detectron2").info(f"Full config saved to {path}")
 
 
 #: The version that user code compares with.
