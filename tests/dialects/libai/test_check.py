@@ -55,6 +55,7 @@ SLIPS = {
     "train.train_iter=0": "nothing says how long to train",
     "train.scheduler=null": "train has no scheduler; begin with",
     "model=null": "`model` is None",
+    "train.seed=${train.seeed}": "Interpolation key 'train.seeed' not found; did you mean train.seed?",
     "train.zero_optimization.enabled=true": "has no effect: every process holds the whole state of the optimizer",
     "optim._target_=torch.optm.AdamW": "there is no torch.optm.AdamW; did you mean torch.optim.AdamW?",
     "model._target_=line_prats.Line": "did you mean line_parts.Line?",

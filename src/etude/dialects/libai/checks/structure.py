@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai.lazy.reading.sketches import Unread
+from etude.dialects.libai.lazy.extra import dict_config, omegaconf
+from etude.dialects.libai.lazy.reading.sketches import Unread, as_text
+from etude.dialects.libai.places import way_of
 from etude.dialects.libai.schema import KEYS
 from etude.errors import Finding, nearest, suggest
 from etude.inspection.signatures import class_of
@@ -25,11 +28,12 @@ _CALLS: tuple[Path, ...] = (
     ("model",), ("optim",), ("optimizer",), ("optim", "params"), ("optimizer", "params"), ("lr_multiplier",),
     ("train", "scheduler"), ("train", "evaluation", "evaluator"), ("dataloader", "train"), ("dataloader", "evaluator"),
 )  # fmt: skip
+_NOT_THERE = re.compile(r"'([^']+)' not found")
 
 
 def structure(tree: Tree) -> list[Finding]:
     """Return a finding for every missing key, and for every value that is no lazy call where one is needed."""
-    return [*_missing(tree), *not_calls(tree), *not_loaders(tree)]
+    return [*_missing(tree), *not_calls(tree), *not_loaders(tree), *_interpolations(tree)]
 
 
 def is_detectron2(values: Mapping[str, Any]) -> bool:
@@ -106,3 +110,29 @@ def not_loaders(tree: Tree) -> Iterator[Finding]:
         if isinstance(loader, Mapping) and "_target_" not in loader:
             way = ("dataloader", "test", index)
             yield Finding(str(tree.place(*way)), f"{dotted(way)} is a mapping without a target, not a lazy call")
+
+
+# -- what refers to what is there --------------------------------------------------------------------------------------
+
+
+def _interpolations(tree: Tree) -> Iterator[Finding]:
+    """Yield a finding for every ``${…}`` that refers to nothing, except to keys that are filled in later."""
+    held = [(way, value) for way, value in tree.walk() if isinstance(value, str) and "${" in value]
+    held = [(way, value) for way, value in held if not isinstance(value, Unread)]
+    config = dict_config(as_text(tree.values)) if held else None
+    for way, value in held:
+        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in way).lstrip(".")
+        try:
+            omegaconf().OmegaConf.select(config, key)
+        except Exception as error:
+            said = (str(error).splitlines() or [""])[0]
+            there = _NOT_THERE.search(said)
+            wanted = way_of(there[1]) if there is not None else ()
+            if not wanted or wanted[-1] not in KEYS.get(wanted[:-1], ()):
+                yield Finding(str(tree.place(*way)), f"{dotted(way)} is {value!r}: {said}", _near(tree, wanted))
+
+
+def _near(tree: Tree, way: Path) -> str:
+    above = tree.get(*way[:-1]) if way else None
+    found = nearest(str(way[-1]), list(map(str, above))) if isinstance(above, Mapping) else None
+    return f"did you mean {dotted((*way[:-1], found))}?" if found else ""

@@ -197,6 +197,15 @@ class Unread(str):
         return self[2:-1]
 
 
+def as_text(value: Any) -> Any:
+    """Replace unknown values by plain names, because OmegaConf would try to resolve them."""
+    if isinstance(value, Unread):
+        return value.name
+    if isinstance(value, Mapping):
+        return {key: as_text(item) for key, item in value.items()}
+    return [as_text(item) for item in value] if isinstance(value, list) else value
+
+
 def by_name(value: Any) -> Any:
     """Return the values of a config with names in place of sketches."""
     if isinstance(value, Sketch):
