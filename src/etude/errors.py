@@ -24,11 +24,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache
 from types import FrameType
 
 from etude.records import record
-from etude.synonyms import meaning
 
 _LOST = r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)"
 _IN_WORKER = r"in DataLoader worker process (\d+)"
@@ -55,6 +55,7 @@ _DISTRIBUTIONS = {
     "yaml": "pyyaml",
 }
 _OURS = os.path.dirname(os.path.abspath(__file__))
+_SYNONYMS = os.path.join(_OURS, "config", "synonyms.txt")
 
 
 class EtudeError(Exception):
@@ -201,6 +202,41 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     swapped = [candidate for candidate in slips if sorted(candidate) == sorted(folded)]
     found = get_close_matches(folded, swapped or slips or by_fold, n=1, cutoff=0.0 if slips else 0.6)
     return by_fold[found[0]] if found else None
+
+
+def meaning(word: str, known: Collection[str]) -> str | None:
+    """Return the name among ``known`` that means the same as ``word`` in another system.
+
+    >>> meaning("learning_rate", ["lr", "momentum"]), meaning("CosineAnnealingLR", ["Cosine"]), meaning("lr", ["lr"])
+    ('lr', 'Cosine', None)
+    """
+    return next((ours for ours in _synonyms()[0].get(word.casefold(), ()) if ours in known), None)
+
+
+def elsewhere(word: str) -> str:
+    """Return what to write instead of a key that Étude keeps in another section; empty where nothing is known.
+
+    >>> elsewhere("max_epochs"), elsewhere("clip_norm"), elsewhere("nonsense")
+    ('train.epochs', 'optim.clip_norm', '')
+    """
+    ours, instead = _synonyms()
+    folded = word.casefold()
+    return next((instead[name] for name in (folded, *ours.get(folded, ())) if name in instead), "")
+
+
+@cache
+def _synonyms() -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Read the words of other trainers: what we call the same, and what to write instead of a key."""
+    ours: dict[str, list[str]] = {}
+    instead: dict[str, str] = {}
+    with open(_SYNONYMS, encoding="utf-8") as file:
+        for line in (line.strip() for line in file if not line.startswith("#")):
+            theirs, _, same = line.partition(" = ")
+            key, arrow, text = line.partition(" -> ")
+            if arrow:
+                instead[key] = text
+            ours |= dict.fromkeys(theirs.split(), same.split()) if same else {}
+    return ours, instead
 
 
 def is_slip(one: str, other: str) -> bool:

@@ -18,6 +18,7 @@ from etude.errors import (
     EtudeError,
     HookError,
     UserCodeError,
+    elsewhere,
     frames_of,
     is_library,
     lost_worker,
@@ -28,7 +29,6 @@ from etude.errors import (
     release_hint,
     suggest,
 )
-from etude.synonyms import elsewhere
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 #: verb → (module, one line for --help), in the order a new user meets them.

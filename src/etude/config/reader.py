@@ -23,10 +23,9 @@ from typing import Any, TypeVar, overload
 
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
-from etude.errors import ConfigError, Finding, nearest, suggest
+from etude.errors import ConfigError, Finding, elsewhere, meaning, nearest, suggest
 from etude.plan import PRIORITIES, Place, Spec
 from etude.records import record
-from etude.synonyms import elsewhere, meaning
 from etude.units import Amount, parse
 
 T = TypeVar("T")

@@ -25,9 +25,8 @@ from etude.dialects.libai.lazy.reading.sketches import asleep, by_name
 from etude.dialects.libai.lazy.targets import locate, target_name
 from etude.dialects.libai.places import key_of, project_folders, survey_files, way_of
 from etude.dialects.libai.schema import KEYS, NAMESPACES
-from etude.errors import ConfigError, EtudeError, Finding, is_slip, nearest
+from etude.errors import ConfigError, EtudeError, Finding, is_slip, meaning, nearest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
-from etude.synonyms import meaning
 from etude.units import Amount
 
 __all__ = ["is_detectron2", "lower", "read", "survey"]
