@@ -30,6 +30,7 @@ import torch
 
 from etude.api import load_plan, require_sound
 from etude.build import Options, build
+from etude.core.loop import train
 from etude.events.record import Events, Record
 from etude.events.trackers import outbox
 from etude.events.trackers.tracker import Job, Tracker
@@ -96,7 +97,7 @@ def once(writers: str, hang: bool) -> dict[str, Any]:
         options = Options(folder=Path(folder) / "run", quiet=True)
         run = build(require_sound(plan), options)
         outbox.OPENING = outbox.PATIENCE = 0.2 if hang else 300.0
-        with Session(run, options, tree=tree) as session:
+        with Session(run, options, tree=tree):
             opening = time.process_time()
             run.events.write({"loss": 0.0}, step=0, epoch=0, split="train")
             for writer in run.events.writers:
@@ -106,7 +107,7 @@ def once(writers: str, hang: bool) -> dict[str, Any]:
             if hang:
                 run.events.writers.append(Hanging(options.folder))
             counted, before, began = Counted(run.events), threads(), time.perf_counter()
-            session.train()
+            train(run)
             wall, after = time.perf_counter() - began, threads()
             ended = time.perf_counter()
         end = time.perf_counter() - ended

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import sys
 import time
@@ -17,8 +16,8 @@ from etude.dialects.config_lines import point_out
 from etude.dist import reports
 from etude.dist.world import World
 from etude.errors import ConfigError, Finding, UserError, place_of, printable, suggest
-from etude.plan import Plan, Training
-from etude.records import record
+from etude.plan import Plan
+from etude.records import record, replace
 from etude.session import folder
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def _plan_of_run(run: Path, overrides: Sequence[str], dialect: str) -> tuple[Pla
     if (run / "plan.yaml").read_text(encoding="utf-8").strip() in ("", "{}"):  # as a Trainer leaves it
         raise made_in_python(run)
     plan, tree = load_plan(run / "plan.yaml", overrides, dialect=dialect)
-    return dataclasses.replace(plan, files=(str(folder.config_of(run)), *plan.files)), tree
+    return replace(plan, files=(str(folder.config_of(run)), *plan.files)), tree
 
 
 def made_in_python(run: Path) -> UserError:
@@ -209,8 +208,8 @@ def go_on(options: Options) -> Options:
     before = reports.folder_before() or options.folder
     # `--restart` was meant for the first attempt: done again, it would throw away what that one saved.
     if before is None:
-        return dataclasses.replace(options, chaos="")
-    return dataclasses.replace(options, folder=before, resume="", restart=False, chaos="")
+        return replace(options, chaos="")
+    return replace(options, folder=before, resume="", restart=False, chaos="")
 
 
 def measure(
@@ -256,28 +255,14 @@ def _is_passing(trial: Trial | None, options: Options) -> bool:
 
 def apply_trial(plan: Plan, trial: Trial) -> Plan:
     """Return the plan with the changes that the command line makes for this run only."""
-    changes: dict[str, Any] = {}
-    if trial.limit_batches is not None:
-        changes["limit_batches"] = trial.limit_batches
-    if trial.overfit is not None:
-        changes["overfit"] = trial.overfit
-        # A few batches learnt by heart say nothing about other data, and nobody wants those weights back.
-        plan = dataclasses.replace(
-            plan,
-            hooks=tuple(hook for hook in plan.hooks if hook.spec.name not in ("Checkpoint", "Evaluate")),
-            writers=(),
-        )
-    if trial.max_seconds is not None:
-        changes["max_seconds"] = trial.max_seconds
-    if trial.device:
-        changes["device"] = trial.device
-    if trial.seed is not None:
-        changes["seed"] = trial.seed
-    if trial.fast_dev_run:
-        hooks = tuple(hook for hook in plan.hooks if hook.spec.name != "Checkpoint")
-        plan = dataclasses.replace(plan, hooks=hooks, writers=())
-    training: Training = dataclasses.replace(plan.train, **changes)
-    plan = dataclasses.replace(plan, train=training)
+    given = {name: getattr(trial, name) for name in ("limit_batches", "overfit", "max_seconds", "device", "seed")}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value not in (None, "")}
+    plan = replace(plan, train=replace(plan.train, **changes))
+    # A few batches learnt by heart say nothing about other data, and nobody wants those weights back.
+    unwanted = ("Checkpoint", "Evaluate") if trial.overfit is not None else ("Checkpoint",)
+    if trial.fast_dev_run or trial.overfit is not None:
+        hooks = tuple(hook for hook in plan.hooks if hook.spec.name not in unwanted)
+        plan = replace(plan, hooks=hooks, writers=())
     return dialects.of(plan).shorten_plan(plan) if trial.fast_dev_run else plan
 
 

@@ -7,8 +7,7 @@ import importlib
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -32,7 +31,7 @@ from etude.dist.peers import Peers, mean_over_ranks
 from etude.dist.torchft import Place, Replicas
 from etude.dist.world import ALONE, World
 from etude.dist.wrap import Wrapped, require_fitting, strategy_of, wrap
-from etude.errors import ConfigError, EtudeError, UserCodeError
+from etude.errors import ConfigError, EtudeError, UserCodeError, placed
 from etude.events.record import is_timing
 from etude.hooks.upkeep import Compiled
 from etude.inspection.paths import located
@@ -269,7 +268,8 @@ def _compiled(forward: Forward, words: Mapping[str, Any]) -> Forward:
 def make(spec: Spec, *args: Any, **extra: Any) -> Any:
     """Build the object that ``spec`` names; specs among its arguments are built first."""
     if spec.kind not in KINDS:
-        return _table_with(spec).build(_filled(spec), *args, **extra)
+        table = next((table for table in KINDS.values() if spec.name in table), KINDS["model"])
+        return table.build(_filled(spec), *args, **extra)
     try:
         return KINDS[spec.kind].build(_filled(spec), *args, **extra)
     except EtudeError:
@@ -342,20 +342,17 @@ def make_dataset(plan: Plan, spec: Spec, train: Any = None) -> Any:
     """Build a dataset of a plan. A dataset of Étude takes the columns and classes of the training data ``train``."""
     spec = located(spec, plan.files)
     first = plan.data.get("train")
-    if train is not None and first is not None and first.dataset.name == spec.name and _is_own(spec):
+    own = DATASETS.origin(spec.name).startswith("etude.data.")
+    if train is not None and first is not None and first.dataset.name == spec.name and own:
         spec = replace(spec, args={**getattr(train, "shared", {}), **spec.args})
     return make(spec)
-
-
-def _is_own(spec: Spec) -> bool:
-    return DATASETS.origin(spec.name).startswith("etude.data.")
 
 
 def _loader(
     split: str, plan: LoaderPlan, whole: Plan, device: torch.device, shard: tuple[int, int], train: Any = None
 ) -> Loader:
     training = whole.train
-    with _placed(plan.dataset.at):
+    with placed(plan.dataset.at):
         dataset = make_dataset(whole, plan.dataset, train)
     usual = split == "train" and plan.sampler is None and not is_stream(dataset)
     shuffle = usual if plan.shuffle is None else plan.shuffle
@@ -471,20 +468,9 @@ def _hook(plan: HookPlan, run: Run) -> Hook:
     require_points(hook, at=str(plan.spec.at))
     attach = getattr(hook, "attach", None)
     if attach is not None:
-        with _placed(plan.spec.at):
+        with placed(plan.spec.at):
             attach(run)
     return hook  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _placed(at: object) -> Iterator[None]:
-    """Add the place in the config to an error that does not name it."""
-    try:
-        yield
-    except ConfigError as error:
-        if all(finding.at for finding in error.findings):
-            raise
-        raise ConfigError([replace(finding, at=finding.at or str(at)) for finding in error.findings]) from error
 
 
 def _filled(spec: Spec) -> Spec:
@@ -508,13 +494,6 @@ def _of_package(spec: Spec) -> Any:
     if not isinstance(found, type):
         raise ConfigError(f"there is no class {spec.name!r}", at=str(spec.at))
     return Registry("object").build(Spec(kind="", name=spec.name, args=_filled(spec).args, at=spec.at))
-
-
-def _table_with(spec: Spec) -> Registry:
-    for table in KINDS.values():
-        if spec.name in table:
-            return table
-    return KINDS["model"]
 
 
 def _steps_per_epoch(loader: Any, training: Training) -> int | None:

@@ -21,14 +21,17 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from types import FrameType
+from typing import Any
 
-from etude.records import record
+from etude.records import record, replace
 
 _LOST = r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)"
 _IN_WORKER = r"in DataLoader worker process (\d+)"
@@ -103,12 +106,36 @@ class ConfigError(UserError):
         super().__init__("\n".join(str(finding) for finding in self.findings))
 
 
+def with_place(error: ConfigError, at: object) -> ConfigError:
+    """Return the same error with the place ``at`` for findings that have none."""
+    return ConfigError([replace(finding, at=finding.at or str(at)) for finding in error.findings])
+
+
+@contextmanager
+def placed(at: object) -> Iterator[None]:
+    """Add the place in the config to an error inside the block that does not name it."""
+    try:
+        yield
+    except ConfigError as error:
+        if all(finding.at for finding in error.findings):
+            raise
+        raise with_place(error, at) from error
+
+
 class MissingExtra(UserError, ImportError):
     """An optional package is needed for what was asked; an ``ImportError``, as the missing import would be."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         remedy = f"'etude[{extra}]'" if extra else package
         super().__init__(f"{purpose} needs the package {package!r}: pip install {remedy}")
+
+
+def optional(module: str, extra: str, purpose: str) -> Any:
+    """Import a module of an optional package; a :class:`MissingExtra` says what to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtra(module.partition(".")[0], extra, purpose) from None
 
 
 class OutOfScope(UserError, ImportError):
@@ -173,12 +200,17 @@ class Stopped(BaseException):
         super().__init__(reason)
 
 
-def suggest(name: str, known: Iterable[str], *, most: int = 12) -> str:
-    """Return the hint that follows an unknown name: the nearest one, or all of them if they are few."""
+def suggest(name: str, known: Iterable[str], *, most: int = 12, otherwise: str | None = None) -> str:
+    """Return the hint that follows an unknown name: the nearest one, or all of them if they are few.
+
+    ``otherwise`` is what to say instead of the list if none is near.
+    """
     names = sorted(set(known))
     near = nearest(name, names)
     if near:
         return f"did you mean {near!r}?"
+    if otherwise is not None:
+        return otherwise
     if not names:
         return "none are known"
     shown = ", ".join(names[:most])
@@ -251,11 +283,10 @@ def is_slip(one: str, other: str) -> bool:
 
 
 def frames_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    """Yield the frames that an exception came through, outermost first, and the line in each."""
-    step = error.__traceback__
-    while step is not None:
-        yield step.tb_frame, step.tb_lineno
-        step = step.tb_next
+    """Return the frames that an exception came through, outermost first, and the line in each."""
+    from traceback import walk_tb
+
+    return walk_tb(error.__traceback__)
 
 
 def printable(text: str) -> str:

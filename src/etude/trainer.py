@@ -43,6 +43,7 @@ from etude.data.resume import Replay
 from etude.data.seeds import seed_rank
 from etude.dist.world import World
 from etude.errors import ConfigError, UserError, nearest, suggest
+from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.ema import Ema
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.log import Log
@@ -51,6 +52,7 @@ from etude.hooks.timer import Timer
 from etude.losses.outputs import fitted
 from etude.plan import NONFINITE, PRECISIONS, Parallel, Training
 from etude.schedules.phases import schedules_from
+from etude.session.lengths import length_of
 from etude.session.session import Session, end_script
 from etude.session.unsaved import warn_of_unsaved_state
 from etude.units import Amount, parse
@@ -260,7 +262,7 @@ class Trainer:
         data = {"train": self._loader(train, batch_size, shuffle=True, workers=workers)}
         if val is not None:
             data["val"] = self._loader(val, batch_size, shuffle=False, workers=workers)
-        length = _length(data["train"])
+        length = length_of(data["train"])
         total = steps if steps is not None else epochs * length if length is not None and epochs is not None else None
         peers = peers_of(self.world, self.wrapped, self.optimizers, self.parallel)
         clock = monotonic if peers is None else peers.clock
@@ -305,22 +307,17 @@ class Trainer:
         )
 
     def _own_hooks(self, validate: str | None, log: str, checkpoint: str | Hook | None, best: str) -> list[Hook]:
-        logging = Log()
-        logging.every = parse(log)
-        hooks: list[Hook] = [Timer(), logging]
+        hooks: list[Hook] = [Timer(), _every(log, Log())]
         if validate is not None:
-            evaluating = Evaluate()
-            evaluating.every = parse(validate)
-            hooks.append(evaluating)
-        if isinstance(checkpoint, Hook):
-            hooks.append(checkpoint)
-        elif checkpoint is not None:
-            from etude.hooks.checkpoint import Checkpoint
-
-            saving = Checkpoint(best=best)
-            saving.every = parse(checkpoint)
-            hooks.append(saving)
+            hooks.append(_every(validate, Evaluate()))
+        if checkpoint is not None:
+            hooks.append(checkpoint if isinstance(checkpoint, Hook) else _every(checkpoint, Checkpoint(best=best)))
         return hooks
+
+
+def _every(amount: str, hook: Hook) -> Hook:
+    hook.every = parse(amount)
+    return hook
 
 
 def _as_hook(given: Hook | Callable[[Run], Any]) -> Hook:
@@ -421,11 +418,3 @@ def _deals_out(data: Any) -> bool:
     """Return whether a loader gives every rank batches of its own, as one with torch's DistributedSampler does."""
     samplers = (getattr(data, "sampler", None), getattr(getattr(data, "batch_sampler", None), "sampler", None))
     return any(isinstance(sampler, torch.utils.data.DistributedSampler) for sampler in samplers)
-
-
-def _length(loader: Any) -> int | None:
-    """Batches of an epoch; None for a stream."""
-    try:
-        return len(loader)
-    except TypeError:
-        return None

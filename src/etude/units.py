@@ -1,4 +1,4 @@
-"""Parses amounts of training: ``3ep``, ``500step``, ``2h``."""
+"""Parses amounts of training (``3ep``, ``500step``, ``2h``), and formats counts, sizes and times for people."""
 
 from __future__ import annotations
 
@@ -62,3 +62,19 @@ def parse(text: str | int | float | Amount, *, default: str = "step", at: str = 
 def counted(number: int, noun: str) -> str:
     """Return ``1 step`` or ``3 steps``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def human(size: float) -> str:
+    """Return a size such as ``5.2 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size) < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Format a time: ``1:02:03``, ``0:07``."""
+    whole = int(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -18,11 +18,11 @@ import torch
 from safetensors.torch import load_file
 
 from etude.checkpoint.load import _unreadable
-from etude.checkpoint.manifest import human
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.storage import disk
 from etude.checkpoint.store import Store
 from etude.errors import ResumeError, SaveError, UserCodeError
+from etude.units import human
 
 from .conftest import small_state
 

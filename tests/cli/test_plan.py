@@ -19,7 +19,7 @@ def test_a_plan_tells_length_groups_hooks_times_disk_and_curves(command):
         r"^           after_step       Timer \(20\), Log \(60, every 3step\)$",
         r"^           Log              3 6 9 12  \(4 times\)$",
         r"^           Checkpoint       6 12  \(2 times\)$",
-        r"^disk       2 checkpoints of about \d+ kB",
+        r"^disk       2 checkpoints of about [\d.]+ kB",
         r"^curve      lr all, lr \*\.bias$",
         r"^constant   momentum all, momentum \*\.bias: 0.9$",
     ):

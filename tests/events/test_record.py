@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from etude.checkpoint.encode import decode, encode
-from etude.events.console import Console, duration, format_record, number
+from etude.events.console import Console, format_record, number
 from etude.events.csv import Csv
 from etude.events.jsonl import Jsonl
 from etude.events.record import MANY, Events, Record
+from etude.units import duration
 
 
 class Kept:

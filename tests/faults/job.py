@@ -207,8 +207,8 @@ def train(
     """One life of the job."""
     run = make_run(variant, workers=workers)
     chosen = Options(folder=folder, resume=resume, quiet=True, **options)
-    with Session(run, chosen) as session:
-        session.train()
+    with Session(run, chosen):
+        loop.train(run)
     return run
 
 

@@ -551,8 +551,8 @@ def time_does_not_grow(folder: Path) -> dict[str, Any]:
         assert life(folder, variant, resume=None, chaos="sigterm@step=6") == 143
         run = job.make_run(variant)
         train_before = len(asked)
-        with job.Session(run, job.Options(folder=folder, resume="", quiet=True)) as session:
-            session.train()
+        with job.Session(run, job.Options(folder=folder, resume="", quiet=True)):
+            job.loop.train(run)
     finally:
         job.Noisy.__getitem__ = fetch  # type: ignore[method-assign]
     return {"asked": len(asked) - train_before, "step": run.step}

@@ -65,8 +65,8 @@ def every(hook: Any, amount: str) -> Any:
 
 
 def train(run: Run, folder: Path, **options: Any) -> Run:
-    with Session(run, Options(folder=folder, quiet=True, **options)) as session:
-        session.train()
+    with Session(run, Options(folder=folder, quiet=True, **options)):
+        loop.train(run)
     return run
 
 

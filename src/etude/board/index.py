@@ -11,12 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from etude.config.files import read_json
 from etude.errors import UserError
 from etude.report.compare import compare, plan_of
 from etude.report.downsample import thin
 from etude.report.records import Curve, Records, record_files
 from etude.report.runs import RunInfo, changed_keys, find_runs, name_of, summarise, unusual_keys
-from etude.report.status import read_json
 from etude.report.text import best_checkpoint, checkpoints, log_tail, spent_time
 
 #: Larger record files are sampled, so that they open in a second.

@@ -12,11 +12,12 @@ from typing import IO, Any
 from etude.checkpoint import manifest as manifests
 from etude.checkpoint.encode import decode
 from etude.checkpoint.formats import safetensors
-from etude.checkpoint.manifest import Damaged, Manifest, Stored, Withheld, human
+from etude.checkpoint.manifest import Damaged, Manifest, Stored, Withheld
 from etude.checkpoint.storage.disk import PIECE
 from etude.checkpoint.storage.places import Disk
 from etude.errors import ResumeError, nearest, printable
 from etude.records import record
+from etude.units import human
 
 MAX_STATE = 1 << 30
 

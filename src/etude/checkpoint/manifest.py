@@ -119,14 +119,5 @@ def is_plain_name(name: str) -> bool:
     return _FILE.fullmatch(name) is not None
 
 
-def human(size: float) -> str:
-    """Return a size such as ``5.2 MB``."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(size) < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
 def _digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -20,6 +20,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from etude.errors import ResumeError, printable
+from etude.units import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +128,7 @@ def diff(args: argparse.Namespace) -> int:
         if parts:
             print(printable(f"only in {path}: {listed(parts)}"))
     if found.differences:
-        print(f"{len(found.differences)} difference{'s' if len(found.differences) > 1 else ''}")
+        print(counted(len(found.differences), "difference"))
     else:
         alone = found.only_left or found.only_right
         print(printable(f"the same in what both have: {listed(found.compared)}") if alone else "the same")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from etude.errors import MissingExtra
+from etude.errors import optional
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,11 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        import shtab
-    except ImportError as error:
-        raise MissingExtra("shtab", "completion", "shell completion") from error
     from etude.cli import full_parser
 
+    shtab = optional("shtab", "completion", "shell completion")
     print(shtab.complete(full_parser(), shell=args.shell))
     return 0

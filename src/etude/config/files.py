@@ -1,9 +1,10 @@
-"""Reads one config file into a Tree; the file ending decides the language."""
+"""Reads one config file into a Tree, by its ending; reads and replaces other small files."""
 
 from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from typing import Any
 
 from etude.config.tree import Tree
@@ -40,6 +41,30 @@ def table_beside(module: str, name: str) -> Any:
     """Return what the JSON file ``name`` in the folder of a module says; ``module`` is its ``__file__``."""
     with open(os.path.join(os.path.dirname(module), name), encoding="utf-8") as file:
         return json.load(file)
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the object in ``path``; an empty one where it is missing, cut off or of another kind."""
+    try:
+        with open(path, "rb") as file:
+            found = json.loads(file.read())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def replace_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file so that a reader sees all of the old text or all of the new one."""
+    folder, name = os.path.split(path)
+    part = os.path.join(folder, f".{name}.part{os.getpid()}")
+    try:
+        with open(part, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+        os.replace(part, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
 
 
 def display(path: str) -> str:

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
-from etude.errors import Finding, nearest
+from etude.errors import Finding, suggest
 from etude.plan import Place
 from etude.records import record
 
@@ -122,5 +122,4 @@ def near_module(entry: str, folders: Sequence[str]) -> str:
         return f"that names a module with a file's ending: did you mean {module!r}?"
     files = [name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder) if name.endswith(".py")]
     names = files if entry.endswith(".py") else [name.removesuffix(".py") for name in files]
-    near = nearest(entry, names)
-    return f"did you mean {near!r}?" if near else ""
+    return suggest(entry, names, otherwise="")

@@ -9,16 +9,6 @@ from __future__ import annotations
 
 import math
 
-from etude.records import record
-
-
-@record
-class Outlook:
-    """Save every ``interval`` seconds of training; the share ``goodput`` of the time is useful training."""
-
-    interval: float
-    goodput: float
-
 
 def interval(save: float, mtbf: float) -> float:
     """Return the best time between two saves, by Daly's series; Young's square root is its first term.
@@ -42,9 +32,3 @@ def goodput(every: float, *, save: float, restart: float, mtbf: float) -> float:
     if exponent > 500:
         return 0.0
     return every / (mtbf * math.exp(restart / mtbf) * math.expm1(exponent))
-
-
-def outlook(*, save: float, restart: float, mtbf: float) -> Outlook:
-    """Return the best interval and the goodput that it leaves."""
-    every = interval(save, mtbf)
-    return Outlook(every, goodput(every, save=save, restart=restart, mtbf=mtbf))

@@ -29,7 +29,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from etude.dist.world import World
+from etude.config.files import replace_text
+from etude.dist.world import World, stat_of
 from etude.errors import printable
 from etude.records import field, record
 
@@ -112,7 +113,7 @@ def share_beats(path: Path) -> None:
     """Keep heartbeats of the run in ``path`` for the other ranks of this machine, if there is no launcher to read
     them."""
     global _shared
-    if folder() is not None or not hasattr(os, "getuid"):
+    if folder() is not None:
         return
     name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
     place = Path(tempfile.gettempdir()) / f"etude-{os.getuid()}-{name}"
@@ -193,15 +194,11 @@ def suspects() -> str:
 
 def _state(pid: int) -> str:
     """Return the state of a process as the kernel sees it: stopped, or asleep with all of its threads."""
-    try:
-        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    found = stat_of(pid)
+    if not found:
         return _GONE if Path("/proc/self").exists() else "it does not answer"
-    except OSError:
-        return "it does not answer"
-    return {"T": "stopped by a signal", "t": "held by a debugger", "D": "waiting for a device", "Z": _GONE}.get(
-        letter, "no thread runs"
-    )
+    words = {"T": "stopped by a signal", "t": "held by a debugger", "D": "waiting for a device", "Z": _GONE}
+    return words.get(found[0], "no thread runs")
 
 
 def clear(place: Path) -> None:
@@ -240,10 +237,8 @@ def tell(error: BaseException, report: Callable[[], int]) -> int:
 
 
 def _write(path: Path, facts: dict[str, Any]) -> None:
-    part = path.with_suffix(f".part{os.getpid()}")
     with suppress(OSError):
-        part.write_text(json.dumps(facts), encoding="utf-8")
-        os.replace(part, path)
+        replace_text(path, json.dumps(facts))
 
 
 def _read(place: Path, pattern: str) -> list[dict[str, Any]]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from typing import Any
 
 import torch
 
 from etude import __version__
-
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from etude.errors import is_library
 
 
 def versions() -> dict[str, str]:
@@ -23,13 +21,11 @@ def of_user() -> dict[str, str]:
     found = {}
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if name not in ("__main__", "__mp_main__") and isinstance(path, str) and _is_user(path):
+        if not isinstance(path, str) or not path.endswith(".py") or is_library(path):
+            continue
+        if name not in ("__main__", "__mp_main__"):
             found[f"code of {name}"] = _checksum(path)
     return found
-
-
-def _is_user(path: str) -> bool:
-    return path.endswith(".py") and not path.startswith((_OURS, sys.base_prefix)) and "site-packages" not in path
 
 
 def _checksum(path: str) -> Any:

@@ -12,6 +12,7 @@ import re
 import socket
 import struct
 from collections.abc import Mapping
+from pathlib import Path
 
 from etude.errors import UserError, printable
 from etude.records import record
@@ -124,6 +125,14 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
     if not text.isdecimal():
         raise UserError(f"the environment says {name}={printable(text)[:40]}, which is not a rank, size or port")
     return int(text)
+
+
+def stat_of(process: int | str) -> list[str]:
+    """Return what ``/proc`` says of a process after its name, first its state; empty if the system does not tell."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def towards(endpoint: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from etude.errors import printable
 from etude.events.record import TIMING_PREFIXES, Record
+from etude.units import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -130,13 +131,6 @@ def speed(rate: float) -> str:
     if rate < 1:
         return f"{1 / rate:.1f} s/step"
     return f"{rate:.0f} steps/s" if rate >= 10 else f"{rate:.1f} steps/s"
-
-
-def duration(seconds: float) -> str:
-    """Format a time: ``1:02:03``, ``0:07``."""
-    whole = int(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _of(value: int, total: int | None) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from etude.events.console import duration
 from etude.events.record import Record, is_timing
+from etude.units import duration
 
 #: Points per value; beyond that every second one is forgotten.
 MOST = 2000

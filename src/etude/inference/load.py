@@ -27,7 +27,7 @@ from etude.core.forward import Forward
 from etude.core.predict import inputs_of, predict
 from etude.data.datasets.images import SUFFIXES, Pictures
 from etude.data.loader import Loader, is_stream
-from etude.errors import ConfigError, DataError, NoCheckpoint, UserError, nearest, printable, suggest
+from etude.errors import ConfigError, DataError, NoCheckpoint, UserError, printable, suggest
 from etude.losses.outputs import SCORE_KEYS
 from etude.plan import Plan, Spec
 from etude.records import record
@@ -107,8 +107,7 @@ def _require_run(path: Path) -> None:
     if path.exists() or "://" in str(path):
         return
     there = [str(one) for one in (*path.parent.glob("*"), *Path("runs").glob("*/*")) if one.is_dir()]
-    near = nearest(str(path), there)
-    hint = f"did you mean {near!r}?" if near else "`etude runs` lists those below runs/"
+    hint = suggest(str(path), there, otherwise="`etude runs` lists those below runs/")
     raise UserError(f"{printable(str(path))}: no such run; {hint}")
 
 

@@ -19,7 +19,7 @@ from zlib import crc32
 from etude import builtins
 from etude.config.imports import Import, find_imports
 from etude.config.tree import Tree
-from etude.errors import ConfigError, nearest
+from etude.errors import ConfigError, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.signatures import Parameter, Registered, Signature
 from etude.records import record
@@ -103,14 +103,11 @@ def table_of(kind: str) -> Registry | None:
 
 def tables_asked(word: str | None) -> dict[str, Registry]:
     """Return the tables that ``etude list WORD`` means; all of them without a word."""
-    if word is None:
-        return dict(TABLES)
-    for name, table in TABLES.items():
-        if word in (name, table.kind):
-            return {name: table}
-    near = nearest(word, list(TABLES))
-    hint = f"did you mean {near!r}?" if near else f"there are {', '.join(TABLES)}"
-    raise ConfigError(f"there are no components of the kind {word!r}", hint=hint)
+    found = {name: table for name, table in TABLES.items() if word in (None, name, table.kind)}
+    if word is not None and not found:
+        hint = suggest(word, TABLES, otherwise=f"there are {', '.join(TABLES)}")
+        raise ConfigError(f"there are no components of the kind {word!r}", hint=hint)
+    return found
 
 
 def kept(target: str) -> Signature | None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from etude.records import record
+from etude.units import human
 
 
 @record
@@ -46,8 +47,8 @@ class Summary:
     @property
     def footer(self) -> str:
         frozen = f", {self.trainable:,} trainable" if self.trainable != self.parameters else ""
-        seen = f", outputs {_size(self.activation_bytes)}" if self.activation_bytes else ""
-        return f"{self.parameters:,} parameters{frozen}, {_size(self.parameter_bytes)}{seen}"
+        seen = f", outputs {human(self.activation_bytes)}" if self.activation_bytes else ""
+        return f"{self.parameters:,} parameters{frozen}, {human(self.parameter_bytes)}{seen}"
 
     def _repr_html_(self) -> str:
         cells = "".join(
@@ -135,11 +136,3 @@ def _tensors(value: Any) -> list[Tensor]:
 def _shape(value: Any) -> str:
     shapes = ["×".join(map(str, tensor.shape)) or "scalar" for tensor in _tensors(value)]
     return ", ".join(shapes[:3]) + (" …" if len(shapes) > 3 else "")
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from etude.errors import MissingExtra, UserError, printable
+from etude.errors import UserError, optional, printable
 
 Curve = Sequence[tuple[float, float]]
 #: As in ``charts.js``.
@@ -67,13 +67,10 @@ def save_panels(panels: Mapping[str, Mapping[str, Curve]], target: Path, *, titl
     """Draw with matplotlib: a panel per name, in it a line per label. The ending of ``target`` sets the format."""
     if target.suffix.lower() not in {".png", ".svg", ".pdf"}:
         raise UserError(f"{target.name}: a picture ends in .png, .svg or .pdf")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "plot", f"drawing {target.suffix}") from None
+    matplotlib = optional("matplotlib.figure", "plot", f"drawing {target.suffix}")
     columns = 3 if len(panels) % 3 == 0 else min(2, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.1 * rows), layout="constrained")
+    figure = matplotlib.Figure(figsize=(4.6 * columns, 3.1 * rows), layout="constrained")
     figure.suptitle(_plain(title))
     for index, (name, lines) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(rows, columns, index)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from etude.errors import MissingExtra, UserError
+from etude.errors import UserError, optional
 from etude.preview.draw import alone
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
@@ -14,18 +14,14 @@ Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 def figure(curves: Curves, *, title: str = "") -> Any:
     """Return a plotly figure with one panel per curve."""
-    try:
-        from plotly.graph_objects import Scatter
-        from plotly.subplots import make_subplots
-    except ImportError:
-        raise MissingExtra("plotly", "report", "run.plot()") from None
+    scatter = optional("plotly.graph_objects", "report", "run.plot()").Scatter
     shown = {name: points for name, points in curves.items() if points}
     if not shown:
         raise UserError("the run has recorded nothing to plot yet")
     columns = 3 if len(shown) % 3 == 0 else min(2, len(shown))
     rows = -(-len(shown) // columns)
     height = 60 + 240 * rows
-    made = make_subplots(
+    made = optional("plotly.subplots", "report", "run.plot()").make_subplots(
         rows=rows,
         cols=columns,
         subplot_titles=[escape(name) for name in shown],
@@ -35,7 +31,7 @@ def figure(curves: Curves, *, title: str = "") -> Any:
     for index, (name, points) in enumerate(shown.items()):
         values = [y for _, y in points]
         dots = set(alone(values))
-        line = Scatter(
+        line = scatter(
             x=[x for x, _ in points],
             y=values,
             name=escape(name),

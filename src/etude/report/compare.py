@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from etude.config.files import read_json
 from etude.errors import printable
 from etude.records import record
 from etude.report.records import CLOCK, Curve, Records
-from etude.report.status import read_json
+from etude.units import counted
 
 #: What is compared, causes first.
 KINDS = ("plan", "code", "data", "environment", "metric")
@@ -78,24 +79,22 @@ class _Side:
         records = Records(folder)
         records.update()
         self.folder, self.plan, self.env = folder, plan_of(folder), read_json(folder / "env.json")
-        self.data, self.environment = _dict(self.env.get("data")), _environment(self.env)
+        self.data = data if isinstance(data := self.env.get("data"), dict) else {}
+        #: The machine and its packages; the rest of ``env.json`` is compared by itself.
+        self.environment = {name: self.env[name] for name in self.env if name not in ("git", "data", "config")}
         self.metrics = {name: curve for name, curve in records.curves.items() if not name.startswith(CLOCK)}
         self.sampled = records.sampled
 
     def has(self, kind: str) -> bool:
         if kind == "code":
-            return _has_code(self.folder, self.env)
-        return bool({"plan": self.plan, "data": self.data, "metric": self.metrics}.get(kind, self.environment))
+            return isinstance(self.env.get("git"), dict) or (self.folder / "code.json").is_file()
+        return bool(self.metrics if kind == "metric" else getattr(self, kind))
 
 
 def _differences(kind: str, one: _Side, two: _Side) -> list[Difference]:
-    if kind == "plan":
-        return _keys(kind, one.plan, two.plan)
     if kind == "code":
         return [Difference(kind, *found) for found in _code_differences(one.folder, two.folder, one.env, two.env)]
-    if kind == "data":
-        return _keys(kind, one.data, two.data)
-    return _parting(one, two) if kind == "metric" else _keys(kind, one.environment, two.environment)
+    return _parting(one, two) if kind == "metric" else _keys(kind, getattr(one, kind), getattr(two, kind))
 
 
 def plan_of(folder: Path) -> dict[str, Any]:
@@ -135,7 +134,9 @@ def _parting(one: _Side, two: _Side) -> list[Difference]:
                 Difference("metric", f"{name}, values of one run only", _more(first, second), _more(second, first))
             )
     alone = [
-        Difference("metric", name, *(_amount(has[name]) if name in has else _ABSENT for has in (mine, theirs)))
+        Difference(
+            "metric", name, *(counted(len(has[name]), "value") if name in has else _ABSENT for has in (mine, theirs))
+        )
         for name in {**mine, **theirs}
         if name not in shared
     ]
@@ -160,21 +161,8 @@ def _more(one: dict[tuple[float, int], float], two: dict[tuple[float, int], floa
     return f"step {steps[0]:.0f}" if len(steps) == 1 else f"{len(steps)} from step {min(steps):.0f}"
 
 
-def _amount(curve: Curve) -> str:
-    return "1 value" if len(curve) == 1 else f"{len(curve)} values"
-
-
 def _same(one: float, two: float) -> bool:
     return one == two or (one != one and two != two)
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _environment(env: dict[str, Any]) -> dict[str, Any]:
-    """Return what ``env.json`` says of the machine and its packages; the rest of it is compared by itself."""
-    return {name: value for name, value in env.items() if name not in ("git", "data", "config")}
 
 
 def _short(value: Any) -> str:
@@ -189,11 +177,6 @@ def _short(value: Any) -> str:
 
 
 # -- code --------------------------------------------------------------------------------------------------------------
-
-
-def _has_code(folder: Path, env: Mapping[str, Any]) -> bool:
-    """Return whether a run has recorded anything of its code."""
-    return isinstance(env.get("git"), dict) or (folder / "code.json").is_file()
 
 
 def _code_differences(a: Path, b: Path, one: Mapping[str, Any], two: Mapping[str, Any]) -> list[Found]:

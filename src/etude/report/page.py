@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from etude.errors import MissingExtra, UserError, printable
+from etude.config.files import read_json, replace_text
+from etude.errors import UserError, optional, printable
 from etude.preview.draw import COLOURS
 from etude.report.compare import plan_of
 from etude.report.downsample import thin
 from etude.report.records import CLOCK, Records
 from etude.report.runs import RunInfo, changed_keys, name_of, summarise, unusual_keys
-from etude.report.status import read_json
-from etude.report.text import checkpoints, duration, spent_time
+from etude.report.text import checkpoints, spent_time
+from etude.units import duration
 
 #: Points per curve in the page; more are not seen on a screen.
 POINTS = 2000
@@ -32,29 +32,26 @@ def write_report(folders: Sequence[Path], target: Path) -> None:
 
 def write_page(text: str, target: Path) -> None:
     """Write ``text`` to ``target``, whole or not at all."""
-    part = target.with_name(f".{target.name}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, target)
+        replace_text(target, text)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise UserError(f"{printable(str(target))} cannot be written: {error.strerror or error}") from error
 
 
 def page(folders: Sequence[Path]) -> str:
     """Return the page as text."""
-    library = _plotly()
+    library = optional("plotly.offline", "report", "a report").get_plotlyjs()
     runs = [_Run(folder) for folder in folders]
     title = ", ".join(run.info.name for run in runs)
     shown = {head: body for head, body in _sections(runs).items() if body}
     content = json.dumps({"runs": [run.data() for run in runs]}, allow_nan=False).replace("<", "\\u003c")
-    return _SHELL.format(
+    return asset("report.html").format(
         title=escape(printable(title)),
         css=asset("page.css"),
         links="".join(f'<a href="#{_anchor(head)}">{head}</a>' for head in shown),
         body="\n".join(f'<h2 id="{_anchor(head)}">{head}</h2>{body}' for head, body in shown.items()),
         data=content,
-        library=library,
+        library=library.replace("</script", "<\\/script"),
         charts=asset("charts.js"),
         script=asset("report.js"),
     )
@@ -62,11 +59,12 @@ def page(folders: Sequence[Path]) -> str:
 
 def _sections(runs: list[_Run]) -> dict[str, str]:
     """Return headline → what stands below it; empty where the runs have nothing of the kind."""
+    chart = '<div class="chart"><div id="timeline"></div></div>'
     return {
         "Overview": _overview(runs) + _notices(runs),
         **_curves(runs),
         "Where the time went": _times(runs),
-        "When hooks acted": _timeline(runs),
+        "When hooks acted": chart if any(run.timeline() for run in runs) else "",
         "Images": _images(runs),
         "Plan": _merged(runs, [run.plan for run in runs], [run.places for run in runs]),
         "Parameter groups": _folded(runs, [run.groups for run in runs]),
@@ -89,14 +87,6 @@ def _curves(runs: list[_Run]) -> dict[str, str]:
 def asset(name: str) -> str:
     """Return the text of a file of this page."""
     return (files("etude.report") / "static" / name).read_text(encoding="utf-8")
-
-
-def _plotly() -> str:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise MissingExtra("plotly", "report", "a report") from None
-    return str(get_plotlyjs()).replace("</script", "<\\/script")
 
 
 class _Run:
@@ -228,10 +218,6 @@ def _share(seconds: float, whole: float) -> str:
     return f'<td class="number">{text}</td>'
 
 
-def _timeline(runs: list[_Run]) -> str:
-    return '<div class="chart"><div id="timeline"></div></div>' if any(run.timeline() for run in runs) else ""
-
-
 def _images(runs: list[_Run]) -> str:
     """Return the pictures that runs recorded with the writer ``media``: of each name the latest, the newest first."""
     rows = []
@@ -328,25 +314,6 @@ def _text(value: Any) -> str:
     if value is None or value == "null":
         return "–"
     return escape(printable(f"{value:.6g}" if isinstance(value, float) else str(value)), quote=True)
-
-
-_SHELL = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title><style>{css}</style></head><body class="reporting">
-<header><h1><svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2.4" stroke-linecap="round"
-stroke-linejoin="round"><path d="M3 19c4 0 4-12 8-12s4 7 10 7"/></svg>Étude report</h1><span class="grow"></span>
-<label>smoothing <input id="smooth" type="range" min="0" max="0.99" step="0.01" value="0"><output id="weight"></output>
-</label><label title="l"><input id="log" type="checkbox"> log scale</label>
-<button id="theme" class="icon" type="button" title="light or dark (t)" aria-label="light or dark">◐</button></header>
-<div class="report"><nav aria-label="sections">{links}</nav><main>
-{body}
-</main></div>
-<script type="application/json" id="data">{data}</script>
-<script>{library}</script>
-<script>{charts}</script>
-<script>{script}</script>
-</body></html>
-"""
 
 
 def name_for(folders: Sequence[Path]) -> str:

@@ -12,12 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from etude.config.files import read_json
 from etude.errors import UserError, printable
 from etude.metrics.direction import improves, is_scored, lower_is_better
 from etude.records import field, record
 from etude.report.lines import number
 from etude.report.records import CLOCK, Records, record_files
-from etude.report.status import FINISHED, RUNNING, read_json, state_of
+from etude.report.status import FINISHED, RUNNING, state_of
 
 _TIMESTAMP = re.compile(r"\d{8}[-_]\d{6}(-\d+)?")
 _MARKS = ("metrics.jsonl", "status.json", "metrics.json", "plan.yaml")
@@ -112,17 +113,13 @@ def find_run(path: str | Path) -> Path:
         given = given.absolute().parent
     runs = find_runs(given)
     if not runs:
-        inside = next((up for up in list(given.absolute().parents)[:3] if _is_run(up)), None)
-        if inside is not None:
-            return inside
+        for above in list(given.absolute().parents)[:3]:
+            if any((above / mark).is_file() for mark in _MARKS):
+                return above
         raise UserError(
             f"{printable(str(given))} has no run: no metrics.jsonl, *.log.json, metrics.json or scalars.json"
         )
     return max(runs, key=_changed) if len(runs) > 1 else runs[0]
-
-
-def _is_run(folder: Path) -> bool:
-    return any((folder / mark).is_file() for mark in _MARKS)
 
 
 def _changed(folder: Path) -> float:

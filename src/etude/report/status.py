@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -10,22 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from etude.dist.world import stat_of
+
 RUNNING, FINISHED, FAILED, INTERRUPTED, RESUMABLE, UNKNOWN = (
     "running", "finished", "failed", "interrupted", "resumable", "unknown",
 )  # fmt: skip
 STATES = (RUNNING, FINISHED, FAILED, INTERRUPTED, RESUMABLE, UNKNOWN)
 #: A folder without a status is taken for running while its records are younger than this.
 _FRESH = 60.0
-
-
-def read_json(path: str | Path) -> dict[str, Any]:
-    """Return the object in ``path``; an empty one where it is missing, cut off or of another kind."""
-    try:
-        with open(path, "rb") as file:
-            found = json.loads(file.read())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def state_of(folder: Path, status: Mapping[str, Any]) -> str:
@@ -53,24 +44,16 @@ def is_alive(status: Mapping[str, Any]) -> bool:
         return False
     except OSError:
         pass
-    if _has_ended(pid):
+    if stat_of(pid)[:1] == ["Z"]:  # over, and its parent has not noticed; in a container that may never happen
         return False
     started = _started(pid)
     return started is None or started <= since + 5  # else the number was given to another process since
 
 
-def _has_ended(pid: int) -> bool:
-    """Return whether a process is over and waits for its parent to notice; in a container that may never happen."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (OSError, IndexError):
-        return False
-
-
 def _started(pid: int) -> float | None:
     """Return when a process began, in seconds since 1970; None where the system does not tell."""
     try:
-        ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        ticks = int(stat_of(pid)[19])
         boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
         return int(boot.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, StopIteration):

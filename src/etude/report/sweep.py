@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from etude.errors import MissingExtra, UserError, printable
+from etude.errors import UserError, optional, printable
 from etude.sweep.study import RESULTS
 
 
@@ -18,10 +18,7 @@ def is_sweep(folder: Path) -> bool:
 
 def sweep_page(folder: Path) -> str:
     """Return the page: a plot of the results in the order of the trials, one per value, and the table."""
-    try:
-        from plotly.io import to_html
-    except ImportError:
-        raise MissingExtra("plotly", "report", "a report") from None
+    to_html = optional("plotly.io", "report", "a report").to_html
     try:
         found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
         metric, trials = str(found["metric"]), list(found["trials"])

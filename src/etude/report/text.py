@@ -9,12 +9,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from etude.config.files import read_json
 from etude.errors import UserError, nearest, printable, suggest
 from etude.metrics.direction import is_scored
 from etude.preview.draw import text_plot
 from etude.report.records import CLOCK, Curve, Records
 from etude.report.runs import RunInfo
-from etude.report.status import read_json
+from etude.units import duration
 
 _NARROWEST = 24
 #: A line of a run's last words: after the time it is indented.
@@ -167,10 +168,3 @@ def log_tail(folder: Path, count: int, *, summary: bool = True) -> list[str]:
         return []
     lines = [line for line in text.splitlines() if summary or not _SUMMARY.match(line)]
     return [printable(line) for line in lines[-count:]]
-
-
-def duration(seconds: float) -> str:
-    """Return ``1:02:03`` or ``0:07``."""
-    whole = int(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

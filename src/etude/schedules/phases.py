@@ -16,7 +16,7 @@ from functools import partial
 from keyword import iskeyword
 from typing import Any
 
-from etude.errors import ConfigError, Finding
+from etude.errors import ConfigError, placed
 from etude.plan import Phase, Schedule, Spec
 from etude.records import record
 from etude.registry import SCHEDULES
@@ -75,7 +75,7 @@ def resolve(schedule: Schedule, *, steps_per_epoch: int | None, total_steps: int
     reactive: list[Plateau] = []
     position: int | None = 0
     for phase in schedule.phases:
-        with _placed(phase):
+        with placed(str(phase.at) or getattr(phase.curve, "at", "")):
             curve = curve_of(phase.curve)
             piece = _piece(phase, curve, position, steps_per_epoch, total_steps)
         pieces.append(piece)
@@ -132,19 +132,6 @@ def _by_epoch(factor: Factor, begin: int, steps_per_epoch: int | None) -> Factor
     return lambda step: factor(max(0, (begin + step) // steps_per_epoch * steps_per_epoch - begin))
 
 
-class _placed:
-    """Adds the phase of the config to an error that does not name it."""
-
-    def __init__(self, phase: Phase) -> None:
-        self.at = str(phase.at if str(phase.at) else getattr(phase.curve, "at", ""))
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, ConfigError) and any(not finding.at for finding in error.findings):
-            raise ConfigError([Finding(f.at or self.at, f.message, f.hint) for f in error.findings]) from error
-
-
 def schedules_from(given: Any) -> tuple[Schedule, ...]:
     """Return schedules as Python code writes them: a curve, phases in a list, or a mapping from what they drive.
 
@@ -156,11 +143,8 @@ def schedules_from(given: Any) -> tuple[Schedule, ...]:
     ('lr', ['5ep', 'None'])
     """
     named = given if isinstance(given, Mapping) and "type" not in given else {"lr": given}
-    return tuple(Schedule(target=str(key), phases=_phases(value)) for key, value in named.items())
-
-
-def _phases(given: Any) -> tuple[Phase, ...]:
-    return tuple(_phase(one) for one in (given if isinstance(given, list) else [given]))
+    phases = {str(key): value if isinstance(value, list) else [value] for key, value in named.items()}
+    return tuple(Schedule(target=key, phases=tuple(map(_phase, own))) for key, own in phases.items())
 
 
 def _phase(given: Any) -> Phase:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import etude
 from etude.config.dump import is_secret_key, public_line
+from etude.config.files import replace_text
 from etude.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -107,15 +108,17 @@ def make(
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
         if anew or not (folder / "plan.yaml").exists():
-            _write_configs(folder / "config", files)
+            (folder / "config").mkdir(exist_ok=True)
+            for index, (path, text) in enumerate(files.items()):
+                replace_text(folder / "config" / f"{index:02}-{safe_name(Path(path).name)}", text)
             # Relative, so that a project that is moved as a whole still finds what its config imports.
             config = os.path.relpath(next(iter(files)), folder) if files else None
-            text = json.dumps({**environment(), "config": config, "data": data or {}}, indent=2)
-            (folder / "env.json").write_text(text + "\n", encoding="utf-8")
+            facts = {**environment(), "config": config, "data": data or {}}
+            (folder / "env.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
             sources = imported_files([*(Path(file).parent for file in list(files)[:1]), Path.cwd()])
             _write_or_remove(folder / "code.diff", code_changes())
             _write_or_remove(folder / "code.json", json.dumps(sources, indent=1) + "\n" if sources else "")
-            _write(folder / "plan.yaml", plan_text)
+            replace_text(folder / "plan.yaml", plan_text)
             (folder / "trackers.json").unlink(missing_ok=True)  # a restarted run is a new run for trackers
     except OSError as error:
         raise ConfigError(
@@ -145,7 +148,7 @@ def environment() -> dict[str, Any]:
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "etude": etude.__version__,
-        "git": _git(),
+        "git": _git_state(),
     }
 
 
@@ -164,34 +167,23 @@ def fingerprints(data: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _git() -> dict[str, str] | None:
-    def ask(*words: str) -> str:
-        done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True)
-        return done.stdout.strip()
-
+def _git_state() -> dict[str, str] | None:
     try:
-        return {"commit": ask("rev-parse", "HEAD"), "changed": ask("diff", "--stat", "HEAD")}
+        return {"commit": _git("rev-parse", "HEAD").strip(), "changed": _git("diff", "--stat", "HEAD").strip()}
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _write_configs(folder: Path, files: dict[str, str]) -> None:
-    folder.mkdir(exist_ok=True)
-    for index, (path, text) in enumerate(files.items()):
-        _write(folder / f"{index:02}-{safe_name(Path(path).name)}", text)
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], capture_output=True, timeout=10, check=True)
+    return done.stdout.decode("utf-8", "replace")
 
 
 def _write_or_remove(path: Path, text: str) -> None:
     if text:
-        _write(path, text)
+        replace_text(path, text)
     else:
         path.unlink(missing_ok=True)
-
-
-def _write(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
 
 
 # -- code --------------------------------------------------------------------------------------------------------------
@@ -200,14 +192,11 @@ def _write(path: Path, text: str) -> None:
 def code_changes() -> str:
     """Return the uncommitted changes of tracked files as a diff; lines that look like secrets are redacted."""
     try:
-        done = subprocess.run(
-            ["git", "diff", "HEAD", "--no-color", "--no-ext-diff"], capture_output=True, timeout=10, check=True
-        )
+        text = _git("diff", "HEAD", "--no-color", "--no-ext-diff")
     except (OSError, subprocess.SubprocessError):
         return ""
-    text = done.stdout[:_MOST_CHANGES].decode("utf-8", "replace")
-    cut = "\n(cut: the changes are longer)\n" if len(done.stdout) > _MOST_CHANGES else ""
-    return _public(text) + cut if text else ""
+    cut = "\n(cut: the changes are longer)\n" if len(text) > _MOST_CHANGES else ""
+    return _public(text[:_MOST_CHANGES]) + cut if text else ""
 
 
 def imported_files(roots: Iterable[Path]) -> dict[str, str]:

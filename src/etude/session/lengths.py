@@ -27,7 +27,7 @@ def facts_of(run: Run) -> Facts:
         total_steps=run.total_steps,
         actors=tuple(_actor(name, hook) for name, hook in named_hooks(run.hooks)),
         groups=tuple(_groups(run)),
-        eval_batches=_length(run.data.get("val")),
+        eval_batches=length_of(run.data.get("val")),
         checkpoint_bytes=checkpoint_bytes(run),
     )
 
@@ -82,7 +82,8 @@ def _group_name(group: dict[str, Any], index: int, parameters: dict[int, str]) -
     return str(group.get("name", only or index))
 
 
-def _length(loader: Any) -> int | None:
+def length_of(loader: Any) -> int | None:
+    """Return the batches of an epoch; None for a stream, 0 for no loader at all."""
     try:
         return 0 if loader is None else len(loader)
     except TypeError:

@@ -9,7 +9,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from etude.core.run import Run
 from etude.data.seeds import seed_rank
 from etude.dist import group, reports
 from etude.dist.peers import Peers
-from etude.errors import ConfigError, ResumeError, UserError, printable
+from etude.errors import ConfigError, ResumeError, UserError, printable, with_place
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.schedule import Schedule
 from etude.hooks.signals import Signals, Stops
@@ -79,7 +78,8 @@ class Recovery:
         self.run, self.options, self.say = run, options, say
         self.signals = Signals(grace=options.grace)
         began = 0.0 if run.peers is not None else began or time.monotonic()
-        self.stops = Stops(self.signals, max_seconds=_limit(run), began=began, clock=run.clock)
+        limit = run.plan.train.max_seconds if run.plan is not None else None
+        self.stops = Stops(self.signals, max_seconds=limit, began=began, clock=run.clock)
         self._watchdog = Watchdog(run, say=self.say)
         self._lock: Lock | None = None
         self._place_lock: Lock | None = None
@@ -321,7 +321,7 @@ class Recovery:
         at = places.get(("init_from", word[1])) if word else None
         at = at or places.get(("init_from", "path")) or places.get(("init_from",)) or NOWHERE
         if isinstance(error, ConfigError):
-            return ConfigError([replace(finding, at=finding.at or str(at)) for finding in error.findings])
+            return with_place(error, at)
         return type(error)(f"{at}: {error}") if at.file else error
 
     def _compare_plans(self, state: dict[str, Any]) -> None:
@@ -384,10 +384,6 @@ class Recovery:
             self._attempts.failed(self.run.step, error)
         else:
             self._attempts.clear()
-
-
-def _limit(run: Run) -> float | None:
-    return run.plan.train.max_seconds if run.plan is not None else None
 
 
 def _set_records_aside(folder: Path) -> None:

@@ -18,13 +18,12 @@ from etude import dialects
 from etude.build import Options, make
 from etude.config.dump import public_files, public_override, snapshot
 from etude.config.tree import Tree
-from etude.core.loop import train
 from etude.core.run import Run
 from etude.dialects.config_lines import point_out
 from etude.dist import group, reports
 from etude.dist.heartbeat import Heartbeat
 from etude.errors import EtudeError, ResumeError, SaveError, Stopped, UserError
-from etude.events.console import Console, duration, number
+from etude.events.console import Console, number
 from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
 from etude.hooks.signals import SIGNALS
@@ -35,7 +34,7 @@ from etude.session.recovery import Recovery
 from etude.session.status import Status, write_facts
 from etude.session.wall_time import Sampler
 from etude.session.watchdog import start_pulse
-from etude.units import counted
+from etude.units import counted, duration
 
 _CTRL_C, _SIGTERM = SIGNALS["SIGINT"][1], SIGNALS["SIGTERM"][1]
 
@@ -124,10 +123,6 @@ class Session:
             self.status.begin()
             write_facts(run.folder, run, self.tree)
             run.events.writers.append(self.status)
-
-    def train(self) -> None:
-        """Train the run."""
-        train(self.run)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.config.dump import flat
+from etude.config.files import read_json, replace_text
 from etude.config.tree import Tree, dotted
 from etude.core.run import Run
 from etude.errors import ConfigError, Stopped, printable
@@ -61,7 +62,7 @@ class Status:
         self._first = self.run.step
         self._resumed = self._first > 0
         if self._resumed:
-            self._before = _read(self.path)
+            self._before = read_json(self.path)
         self._write("running")
         shown = warnings.showwarning
         self._show = shown
@@ -104,10 +105,8 @@ class Status:
     def _write(self, state: str, error: BaseException | None = None) -> None:
         self._written = time.monotonic()
         text = json.dumps(self._content(state, error), ensure_ascii=False, allow_nan=False)
-        part = self.path.with_name(f".{NAME}.part")
         with suppress(OSError):  # a full disk costs the run its status, not its training
-            part.write_text(text + "\n", encoding="utf-8", errors="replace")
-            os.replace(part, self.path)
+            replace_text(self.path, text + "\n")
 
     def _seconds(self) -> float:
         """Return how long the run has taken in all attempts; one that found nothing left to train does not count."""
@@ -178,15 +177,6 @@ def _steps(every: str | int | Amount | None, steps_per_epoch: int | None) -> int
         return parse(every).steps(steps_per_epoch) if every is not None else None
     except (ConfigError, ValueError):
         return None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the content of the file; nothing if it is missing or damaged."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {key: found[key] for key in ("began", "seconds", "time") if key in found}
-    except (OSError, ValueError, TypeError):
-        return {}
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float | str]:

@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from etude.core.run import Run
 from etude.dist import group
+from etude.dist.world import stat_of
 
 #: Seconds between two looks: often at the beginning, so that short runs are reported well too.
 _FIRST, _LATER, _SHORT = 0.05, 0.1, 2.0
@@ -66,7 +66,8 @@ class Sampler:
         while not self._running.acquire(timeout=_FIRST if before - began < _SHORT else _LATER):
             _wake_at_any_moment()
             what, now = doing(self._run), time.perf_counter()
-            if group.is_waiting or (what in _EXCHANGES and _has_peers_on_cpu() and _sleeps(self._native_id)):
+            exchanges = what in _EXCHANGES and _has_peers_on_cpu()
+            if group.is_waiting or (exchanges and stat_of(f"self/task/{self._native_id}")[:1] == ["S"]):
                 what = WAITING
             self.seconds[what] = self.seconds.get(what, 0.0) + now - before
             before = now
@@ -119,14 +120,6 @@ def _has_peers_on_cpu() -> bool:
     if torch is None or torch.cuda.is_initialized() or not torch.distributed.is_available():
         return False
     return bool(torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1)
-
-
-def _sleeps(native_id: int) -> bool:
-    """Return whether a thread waits for something other than a CPU; False if the system does not tell."""
-    try:
-        return Path(f"/proc/self/task/{native_id}/stat").read_text().rpartition(")")[2].split()[0] == "S"
-    except (OSError, IndexError):
-        return False
 
 
 def table(seconds: Mapping[str, float]) -> list[str]:

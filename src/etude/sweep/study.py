@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from etude.checkpoint.storage.lock import Lock
-from etude.errors import ConfigError, MissingExtra, UserCodeError
+from etude.config.files import replace_text
+from etude.errors import ConfigError, UserCodeError, optional
 from etude.records import record
 from etude.sweep.space import Choices, Range, Space, draw, written
 from etude.units import counted
@@ -77,7 +78,7 @@ class Sweep:
     ) -> None:
         self.settings, self.space, self.folder, self.say = settings, space, folder, say
         self._patience, self._told_settled = patience, False
-        self._optuna = _optuna()
+        self._optuna = optional("optuna", "sweep", "etude sweep")
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._failed: list[str] = []
@@ -162,7 +163,8 @@ class Sweep:
             }
             for one in self.results()
         ]
-        _replace(self.folder / RESULTS, {"metric": self.settings.metric, "trials": trials})
+        content = {"metric": self.settings.metric, "trials": trials}
+        replace_text(self.folder / RESULTS, json.dumps(content, indent=1) + "\n")
 
     def _judge(self, code: int, process: TrialProcess, best: float | None) -> None:
         """Give the sweep up when the config itself is wrong, or when nothing but failures comes."""
@@ -256,20 +258,13 @@ class Sweep:
         path = self.folder / SETTINGS
         asked = json.loads(json.dumps(asdict(self.settings)))
         if not path.exists():
-            _replace(path, asked)
+            replace_text(path, json.dumps(asked, indent=1) + "\n")
             return
         before = json.loads(path.read_text())
         changed = [key for key in asked if asked[key] != before.get(key)]
         if changed:
             text = "; ".join(f"{key} was {before.get(key)!r} and is {asked[key]!r}" for key in changed)
             raise ConfigError(f"{self.folder} holds another sweep: {text}", hint="give another --folder")
-
-
-def _replace(path: Path, content: Any) -> None:
-    """Write JSON, whole or not at all."""
-    unfinished = path.with_suffix(".part")
-    unfinished.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(unfinished, path)
 
 
 def _number(text: str) -> float | str:
@@ -281,14 +276,6 @@ def _number(text: str) -> float | str:
 
 def _text(value: float | None) -> str:
     return "nothing" if value is None else f"{value:.4g}"
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as error:
-        raise MissingExtra("optuna", "sweep", "etude sweep") from error
-    return optuna
 
 
 class TrialProcess:

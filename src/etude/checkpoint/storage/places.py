@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import IO, Any, Protocol, TypeVar
 
 from etude.checkpoint.storage import disk as local
-from etude.errors import MissingExtra, UserError, printable
+from etude.errors import UserError, optional, printable
 
 T = TypeVar("T")
 _TRIES = 4
@@ -175,10 +175,7 @@ def locate(folder: str | os.PathLike[str]) -> tuple[Disk, str]:
     text = local_path(os.fspath(folder))
     if "://" not in text:
         return LocalDisk(), os.path.abspath(text)
-    try:
-        import fsspec
-    except ImportError:
-        raise MissingExtra("fsspec", "torch", f"the path {text}") from None
+    fsspec = optional("fsspec", "torch", f"the path {text}")
     try:
         fs, path = fsspec.core.url_to_fs(text)
     except (ValueError, ImportError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from etude.checkpoint.manifest import human
+from etude.units import human
 
 #: Beside its files a checkpoint has a manifest and a folder, and ``latest`` is written anew.
 _BESIDE = 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,13 +10,13 @@ from etude.checkpoint import load as reading
 from etude.checkpoint.find import FOLDER, find, is_native, kept_elsewhere
 from etude.checkpoint.formats import folders
 from etude.checkpoint.formats.folders import Found
-from etude.checkpoint.manifest import human
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.storage import disk
 from etude.checkpoint.storage.places import LocalDisk, local_path, locate
 from etude.checkpoint.store import Store
 from etude.errors import ResumeError, UserError, printable, suggest
 from etude.records import record
+from etude.units import human
 
 #: Where notes about an mmcv checkpoint lie beside it.
 _NOTES = ".etude"
@@ -172,14 +171,11 @@ def prune(folder: str, rule: Retention, *, aside: bool = False, dry: bool = Fals
         whole += [] if wrong else [entry]
     kept = {entry.name for entry in rule.keep({entry.step: entry for entry in whole}.values())}
     done.gone = [entry.name for entry in whole if entry.name not in kept]
-    done.gone += sorted(name for name in _aside(store) if aside)
+    if aside:
+        done.gone += [name for name in store.disk.names(store.folder) if name.startswith(("aside-", "broken-"))]
     for name in () if dry else done.gone:
         store.discard(name)
     return done
-
-
-def _aside(store: Store) -> Iterable[str]:
-    return (name for name in store.disk.names(store.folder) if name.startswith(("aside-", "broken-")))
 
 
 def _prune_foreign(folder: str, rule: Retention, *, dry: bool) -> Pruned:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from etude.cli.flags import add_cfg_options, add_dialect
 from etude.errors import ConfigError, Finding, place_of, printable
+from etude.units import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,9 +65,9 @@ def report(config: str, overrides: Sequence[str], *, dialect: str = "", python: 
     for finding in sorted(findings, key=place_of):
         print(printable(str(finding)))
     errors = sum(finding.severity == "error" for finding in findings)
-    warnings = len(findings) - errors
-    counts = [_count(errors, "mistake"), _count(warnings, "warning")]
-    print(f"{config}: {', '.join(filter(None, counts)) or 'no mistakes found'}")
+    counts = {"mistake": errors, "warning": len(findings) - errors}
+    found = [counted(number, word) for word, number in counts.items() if number]
+    print(f"{config}: {', '.join(found) or 'no mistakes found'}")
     return 2 if errors else 0
 
 
@@ -98,7 +99,3 @@ def _comes_along(file: str) -> bool:
     import etude
 
     return os.path.abspath(file).startswith(os.path.dirname(os.path.abspath(etude.__file__)) + os.sep)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}" if number else ""

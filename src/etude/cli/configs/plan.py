@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from etude.cli.flags import add_cfg_options, add_config, add_dialect, positive, seconds
 from etude.errors import UserError
+from etude.units import counted, human
 
 if TYPE_CHECKING:
     from etude.dialects.rehearsal import Record
@@ -135,7 +136,7 @@ def _processes(asked: Plan, plan: Plan, count: int) -> list[str]:
 
 def _failures(args: argparse.Namespace) -> list[str]:
     """Print how often to save when machines fail, and the share of time left for training that counts."""
-    from etude.dist.goodput import outlook
+    from etude.dist.goodput import goodput, interval
 
     if args.mtbf and args.node_mtbf:
         raise UserError("--mtbf is of the whole job, --node-mtbf of one machine: give one of them")
@@ -143,13 +144,13 @@ def _failures(args: argparse.Namespace) -> list[str]:
         return []
     mtbf = seconds("--mtbf", args.mtbf) if args.mtbf else seconds("--node-mtbf", args.node_mtbf) / args.nodes
     save, restart = seconds("--save-time", args.save_time), seconds("--restart-time", args.restart_time)
-    found = outlook(save=save, restart=restart, mtbf=mtbf)
+    every = interval(save, mtbf)
+    share = goodput(every, save=save, restart=restart, mtbf=mtbf)
     return [
-        f"{'failures':<10} one every {_time(mtbf)} on {args.nodes} machine{'s' if args.nodes > 1 else ''}; "
+        f"{'failures':<10} one every {_time(mtbf)} on {counted(args.nodes, 'machine')}; "
         f"a save takes {_time(save)}, a restart {_time(restart)}",
-        f"{'interval':<10} save every {_time(found.interval)}, by Young and Daly: checkpoint.every: "
-        f"{found.interval:.0f}s",
-        f"{'goodput':<10} {found.goodput:.1%} of the time is training that counts",
+        f"{'interval':<10} save every {_time(every)}, by Young and Daly: checkpoint.every: {every:.0f}s",
+        f"{'goodput':<10} {share:.1%} of the time is training that counts",
     ]
 
 
@@ -201,13 +202,15 @@ def _rehearsed(plan: Plan, *, keep_acts: bool) -> Preview:
 def _called(record: Record, facts: Facts) -> list[str]:
     """List who is called at each point, in order, and how often."""
     priority = {actor.name: actor.priority for actor in facts.actors}
-    lines = ["hooks      at each point, in the order they are called"]
-    for point in POINT_ORDER:
-        here = [(who, count) for (at, who), count in record.calls.items() if at == point]
-        shown = (f"{who} ({f'{priority[who]}, ' if who in priority else ''}{_often(count)})" for who, count in here)
-        if here:
-            lines.append(f"           {point:<16} {', '.join(shown)}")
-    return lines
+    shown: dict[str, list[str]] = {}
+    for (point, who), count in record.calls.items():
+        first = f"{priority[who]}, " if who in priority else ""
+        shown.setdefault(point, []).append(f"{who} ({first}{_often(count)})")
+    return ["hooks      at each point, in the order they are called", *_by_point(shown)]
+
+
+def _by_point(shown: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"           {point:<16} {', '.join(shown[point])}" for point in POINT_ORDER if point in shown]
 
 
 def _done(record: Record) -> list[str]:
@@ -279,13 +282,12 @@ def _groups(facts: Facts) -> list[str]:
 
 
 def _hooks(facts: Facts) -> list[str]:
-    lines = ["hooks      at each point, in the order they act"]
-    for point in POINT_ORDER:
-        actors = sorted((a for a in facts.actors if point in a.points), key=lambda a: a.priority)
-        if actors:
-            who = ", ".join(f"{a.name} ({a.priority}{f', every {a.every}' if a.every else ''})" for a in actors)
-            lines.append(f"           {point:<16} {who}")
-    return lines
+    shown: dict[str, list[str]] = {}
+    for actor in sorted(facts.actors, key=lambda actor: actor.priority):
+        for point in actor.points:
+            every = f", every {actor.every}" if actor.every else ""
+            shown.setdefault(point, []).append(f"{actor.name} ({actor.priority}{every})")
+    return ["hooks      at each point, in the order they act", *_by_point(shown)]
 
 
 def _times(acts: list[Act], facts: Facts) -> list[str]:
@@ -316,8 +318,8 @@ def _disk(acts: list[Act], plan: Plan, facts: Facts) -> list[str]:
 def _room(kept: int, facts: Facts) -> list[str]:
     need, free = kept * facts.checkpoint_bytes, shutil.disk_usage(".").free
     word = "" if need < free else "  NOT ENOUGH"
-    each, count = _size(facts.checkpoint_bytes), f"{kept} checkpoint{'s' if kept != 1 else ''}"
-    return [f"disk       {count} of about {each}: {_size(need)}, {_size(free)} free{word}"]
+    each, count = human(facts.checkpoint_bytes), counted(kept, "checkpoint")
+    return [f"disk       {count} of about {each}: {human(need)}, {human(free)} free{word}"]
 
 
 def _curves(plan: Plan, facts: Facts) -> Curves:
@@ -376,14 +378,6 @@ def _abridged(numbers: Sequence[object]) -> str:
     if len(numbers) <= 8:
         return " ".join(map(str, numbers)) or "never"
     return " ".join(map(str, numbers[:4])) + " … " + " ".join(map(str, numbers[-2:]))
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 def _or(value: int | None) -> str:

@@ -106,7 +106,7 @@ def _print_csv(runs: list[RunInfo], changed: dict[Any, dict[str, Any]]) -> None:
 
 def _print_table(runs: list[RunInfo], unusual: dict[Any, dict[str, Any]], count: int) -> None:
     from etude.errors import printable
-    from etude.report.text import duration
+    from etude.units import duration
 
     rows = [("run", "state", "step", "time", "began", "best", "changed")]
     for one in runs:

@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _wait(records: Any, folder: Any) -> None:
     """Return when there are new records or when the run is over."""
-    from etude.report.status import read_json, state_of
+    from etude.config.files import read_json
+    from etude.report.status import state_of
 
     while not records.update() and state_of(folder, read_json(folder / "status.json")) == "running":
         time.sleep(0.5)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from etude.config.dump import flat
+from etude.config.files import read_json, replace_text
 from etude.events.record import TIMING_PREFIXES, Record
 from etude.events.trackers.outbox import Outbox
 from etude.events.trackers.service import Service, as_array, as_picture
@@ -34,19 +35,23 @@ class Job:
     known_as: str = ""
 
 
+@dataclass(eq=False)
 class Tracker(Service):
     """A writer that passes everything to a thread. A tracker's file defines how to :meth:`open` it and what to call.
 
     ``checkpoint=True`` sends the best checkpoint at the end. ``system`` adds CPU, memory and GPU use.
     """
 
+    folder: Path
+    checkpoint: bool = False
+    system: bool = True
+
     #: The name in ``log.to``.
     name = ""
 
-    def __init__(self, folder: str | Path, *, checkpoint: bool = False, system: bool = True) -> None:
+    def __post_init__(self) -> None:
         self.require(f"writing to {self.name}")
-        self.folder, self.checkpoint = Path(folder), checkpoint
-        self._system = System() if system else None
+        self._system = System() if self.system else None
         self._outbox = Outbox(self.name, after=self.flush, idle=self._idle)
         self._step = 0
         self._began = False
@@ -82,7 +87,9 @@ class Tracker(Service):
         self._job = read_job(self.folder, self.name)
         known = self.open(self._job)
         if known and known != self._job.known_as:
-            _remember(self.folder, self.name, known)
+            path = self.folder / IDS
+            with _ids_lock, suppress(OSError):
+                replace_text(path, json.dumps(read_json(path) | {self.name: known}) + "\n")
 
     def _send_best(self) -> None:
         best = best_checkpoint(self.folder, self._job.plan)
@@ -116,13 +123,13 @@ class Tracker(Service):
 
 def read_job(folder: Path, tracker: str) -> Job:
     """Return the job of a run's folder, for a tracker."""
-    environment = _read_json(folder / "env.json")
+    environment = read_json(folder / "env.json")
     git = environment.get("git")
     try:
         plan = flat((folder / "plan.yaml").read_text(encoding="utf-8"))
     except OSError:
         plan = {}
-    known = _read_json(folder / IDS).get(tracker, "")
+    known = read_json(folder / IDS).get(tracker, "")
     commit = git.get("commit", "") if isinstance(git, dict) else ""
     here = folder.absolute()
     return Job(folder, f"{here.parent.name}-{here.name}", plan, commit, known if isinstance(known, str) else "")
@@ -136,23 +143,7 @@ def best_checkpoint(folder: Path, plan: Mapping[str, Any]) -> Path | None:
     found = sorted(path for path in (folder / "checkpoints").glob("step-*") if (path / "manifest.json").is_file())
     scored = []
     for path in found:
-        value = (_read_json(path / "manifest.json").get("metrics") or {}).get(metric)
+        value = (read_json(path / "manifest.json").get("metrics") or {}).get(metric)
         if isinstance(value, int | float) and math.isfinite(value):
             scored.append((-value if lower_is_better(metric) else value, path))
     return max(scored)[1] if scored else found[-1] if found else None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _remember(folder: Path, tracker: str, known: str) -> None:
-    with _ids_lock, suppress(OSError):
-        path = folder / IDS
-        part = path.with_name(f".{IDS}.part")
-        part.write_text(json.dumps(_read_json(path) | {tracker: known}) + "\n", encoding="utf-8")
-        os.replace(part, path)

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from etude.errors import Finding, nearest
 from etude.plan import Plan
 from etude.preview.explain import Facts
-from etude.units import Amount
+from etude.units import Amount, human
 
 _DEFAULT_KEPT = 3
 _CHECKPOINTS = "checkpoints"
@@ -83,7 +83,7 @@ def _disk(plan: Plan, facts: Facts, folder: str) -> Iterator[Finding]:
         return
     needed, free = facts.checkpoint_bytes * count, shutil.disk_usage(_existing(place)).free
     if needed > free + _taken(place):
-        text = f"{count} checkpoints need {_megabytes(needed)}, the disk has {_megabytes(free)}"
+        text = f"{count} checkpoints need {human(needed)}, the disk has {human(free)}"
         yield Finding(str(spec.at), text, "keep fewer, or save elsewhere")
 
 
@@ -120,7 +120,3 @@ def _existing(folder: str) -> str:
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path
-
-
-def _megabytes(number: int) -> str:
-    return f"{number / 1e6:,.0f} MB" if number >= 1e7 else f"{number / 1e3:,.0f} kB"
