@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +58,15 @@ class ClearMLTask(Service):
         self.task.close()
 
 
+@dataclass(eq=False)
 class ClearML(ClearMLTask, Tracker):
     """A task of ``project``. ``offline: true`` writes a folder that ``Task.import_offline_session`` sends later."""
 
     package = name = "clearml"
 
-    def __init__(
-        self,
-        folder: str | Path,
-        project: str = "etude",
-        tags: Sequence[str] = (),
-        offline: bool = False,
-        checkpoint: bool = False,
-        system: bool = True,
-    ) -> None:
-        super().__init__(folder, checkpoint=checkpoint, system=system)
-        self.project, self.tags, self.offline = project, list(tags), offline
+    project: str = "etude"
+    tags: Sequence[str] = ()
+    offline: bool = False
 
     def open(self, job: Job) -> str:
         same: dict[str, Any] = {"continue_last_task": job.known_as} if job.known_as and not self.offline else {}
@@ -80,7 +74,7 @@ class ClearML(ClearMLTask, Tracker):
             offline=self.offline,
             project_name=self.project,
             task_name=job.name,
-            tags=self.tags,
+            tags=list(self.tags),
             auto_connect_frameworks=dict.fromkeys(_FRAMEWORKS, False),
             auto_connect_streams=False,
             auto_resource_monitoring=False,

@@ -4,6 +4,7 @@ trackio."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +47,15 @@ class AimRun(Service):
         self.run.close()
 
 
+@dataclass(eq=False)
 class Aim(AimRun, Tracker):
     """A run in the Aim repository ``repo`` (default: beside the runs); artifacts go to ``aim-artifacts`` there."""
 
     package = name = "aim"
 
-    def __init__(
-        self,
-        folder: str | Path,
-        repo: str = "",
-        experiment: str = "etude",
-        tags: Sequence[str] = (),
-        checkpoint: bool = False,
-        system: bool = True,
-    ) -> None:
-        super().__init__(folder, checkpoint=checkpoint, system=system)
-        self.repo, self.experiment, self.tags = repo, experiment, list(tags)
+    repo: str = ""
+    experiment: str = "etude"
+    tags: Sequence[str] = ()
 
     def open(self, job: Job) -> str:
         beside = job.folder.absolute().parent
@@ -133,22 +127,15 @@ class DvcLive(DvcLiveRun, Tracker):
         return str(home)
 
 
+@dataclass(eq=False)
 class SwanLab(Tracker):
     """A run of ``project``. ``mode: offline`` or ``local`` writes below the run's folder."""
 
     package = name = "swanlab"
 
-    def __init__(
-        self,
-        folder: str | Path,
-        project: str = "etude",
-        mode: str = "offline",
-        tags: Sequence[str] = (),
-        checkpoint: bool = False,
-        system: bool = True,
-    ) -> None:
-        super().__init__(folder, checkpoint=checkpoint, system=system)
-        self.project, self.mode, self.tags = project, mode, list(tags)
+    project: str = "etude"
+    mode: str = "offline"
+    tags: Sequence[str] = ()
 
     def open(self, job: Job) -> str:
         import swanlab
@@ -160,7 +147,7 @@ class SwanLab(Tracker):
             name=job.name,
             config={**job.plan, "git_commit": job.commit},
             mode=self.mode,
-            tags=self.tags,
+            tags=list(self.tags),
             log_dir=str(job.folder / "swanlog"),
             settings=swanlab.Settings(  # the command line, the git remote and the terminal may hold secrets
                 probe={"runtime": False, "git": False, "monitor": False}, terminal={"proxy_type": "none"}
@@ -187,16 +174,13 @@ class SwanLab(Tracker):
         self._swanlab.finish()
 
 
+@dataclass(eq=False)
 class Trackio(Tracker):
     """A run of ``project`` in trackio's local database."""
 
     package = name = "trackio"
 
-    def __init__(
-        self, folder: str | Path, project: str = "etude", checkpoint: bool = False, system: bool = True
-    ) -> None:
-        super().__init__(folder, checkpoint=checkpoint, system=system)
-        self.project = project
+    project: str = "etude"
 
     def open(self, job: Job) -> str:
         import trackio

@@ -126,7 +126,7 @@ class Mlflow(MlflowRun, Tracker):
 
     def __init__(
         self,
-        folder: str | Path,
+        folder: Path,
         experiment: str = "etude",
         uri: str = "",
         tags: Mapping[str, str] | None = None,

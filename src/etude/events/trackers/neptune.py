@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,22 +49,15 @@ class NeptuneRun(Service):
         self.run.stop()
 
 
+@dataclass(eq=False)
 class Neptune(NeptuneRun, Tracker):
     """A run of ``project``. ``mode: offline`` writes a folder that ``neptune sync`` sends later."""
 
     package = name = "neptune"
 
-    def __init__(
-        self,
-        folder: str | Path,
-        project: str | None = None,
-        mode: str = "async",
-        tags: Sequence[str] = (),
-        checkpoint: bool = False,
-        system: bool = True,
-    ) -> None:
-        super().__init__(folder, checkpoint=checkpoint, system=system)
-        self.project, self.mode, self.tags = project, mode, list(tags)
+    project: str | None = None
+    mode: str = "async"
+    tags: Sequence[str] = ()
 
     def open(self, job: Job) -> str:
         same: dict[str, Any] = {"with_id": job.known_as} if job.known_as and self.mode != "offline" else {}
@@ -71,7 +65,7 @@ class Neptune(NeptuneRun, Tracker):
             project=self.project,
             mode=self.mode,
             name=job.name,
-            tags=self.tags,
+            tags=list(self.tags),
             source_files=[],
             capture_stdout=False,
             capture_stderr=False,

@@ -83,7 +83,7 @@ class TensorBoard(EventFiles, Tracker):
 
     package = name = "tensorboard"
 
-    def __init__(self, folder: str | Path, name: str = "tensorboard") -> None:
+    def __init__(self, folder: Path, name: str = "tensorboard") -> None:
         super().__init__(folder, system=False)
         self.below = name
         self._purge: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ class WandbRun(Service):
         self.run.finish()
 
 
+@dataclass(eq=False)
 class Wandb(WandbRun, Tracker):
     """A run in ``project``. ``mode: offline`` writes below the run's folder; ``wandb sync`` sends it later.
 
@@ -70,18 +72,10 @@ class Wandb(WandbRun, Tracker):
 
     package = name = "wandb"
 
-    def __init__(
-        self,
-        folder: str | Path,
-        project: str = "etude",
-        entity: str | None = None,
-        tags: Sequence[str] = (),
-        mode: str | None = None,
-        checkpoint: bool = False,
-        system: bool = True,
-    ) -> None:
-        super().__init__(folder, checkpoint=checkpoint, system=system)
-        self.project, self.entity, self.tags, self.mode = project, entity, list(tags), mode
+    project: str = "etude"
+    entity: str | None = None
+    tags: Sequence[str] = ()
+    mode: str | None = None
 
     def open(self, job: Job) -> str:
         return self.begin(
@@ -91,7 +85,7 @@ class Wandb(WandbRun, Tracker):
             name=job.name,
             id=job.known_as or None,
             resume="allow" if job.known_as else None,
-            tags=self.tags,
+            tags=list(self.tags),
             mode=self.mode,
             dir=str(job.folder),
             config={**job.plan, "git_commit": job.commit},
