@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etude.checkpoint.retention import Retention, is_better
+from etude.checkpoint.retention import Retention
 from etude.errors import ConfigError
+from etude.metrics.direction import improves
 
 
 @dataclass
@@ -62,6 +63,6 @@ def test_the_newest_and_the_best_always_stay(
 
 
 def test_better_is_strictly_better() -> None:
-    assert is_better(0.0, None, "min") and is_better(0.0, 0.1, "min") and is_better(0.0, -1.0, "max")
-    assert not is_better(1.0, 1.0, "min") and not is_better(float("nan"), None, "max")
-    assert is_better(1.0, float("nan"), "min")
+    assert improves(0.0, None, lower=True) and improves(0.0, 0.1, lower=True) and improves(0.0, -1.0, lower=False)
+    assert not improves(1.0, 1.0, lower=True) and not improves(float("nan"), None, lower=False)
+    assert improves(1.0, float("nan"), lower=True)

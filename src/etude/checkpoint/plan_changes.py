@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etude.config.dump import redact
-from etude.errors import ConfigError, Finding, nearest
+from etude.errors import ConfigError, Finding, suggest
 from etude.plan import Place, Plan, Spec
 from etude.records import record
 from etude.units import Amount
@@ -113,14 +113,13 @@ def require_known(allow: Iterable[str], keys: Iterable[str]) -> None:
         known |= dict.fromkeys([key, steps[-1], *(".".join(steps[:count]) for count in range(1, len(steps)))])
     unknown = [name for name in allow if name not in known]
     if unknown:
+        usual = "name a key of the config as the resume prints it, or 'all'"
         raise ConfigError(
-            [Finding("", f"--allow-change {name}: no key is called that", _near(name, known)) for name in unknown]
+            [
+                Finding("", f"--allow-change {name}: no key is called that", suggest(name, known, otherwise=usual))
+                for name in unknown
+            ]
         )
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    near = nearest(name, list(known))
-    return f"did you mean {near!r}?" if near else "name a key of the config as the resume prints it, or 'all'"
 
 
 def _flatten(key: str, value: Any, flat: dict[str, Any]) -> None:

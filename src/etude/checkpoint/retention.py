@@ -71,12 +71,3 @@ class Retention:
 def is_score(value: float | None) -> bool:
     """Return whether ``value`` can be the best of anything; 0 can, NaN cannot."""
     return value is not None and not math.isnan(value)
-
-
-def is_better(value: float, than: float | None, mode: str) -> bool:
-    """Return whether ``value`` is strictly better ``than`` another; any number is better than none."""
-    if not is_score(value):
-        return False
-    if than is None or math.isnan(than):
-        return True
-    return value < than if mode == "min" else value > than

@@ -16,13 +16,10 @@ import torch
 from etude.checkpoint.capture import DTYPE, SHAPE, Capture, Forms, capture
 from etude.checkpoint.encode import Part, encode
 from etude.checkpoint.formats import safetensors
-from etude.dist.shards import Piece
 from etude.records import field, record
 
 _ALIGN = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.#+-]+")
-#: Part → dtype and shape of its tensors, in the order in which they are found.
-_Layout = dict[str, list[tuple[torch.dtype, torch.Size]]]
 
 
 @record
@@ -39,7 +36,8 @@ class Region:
         """Return the header of the part's file; made once for a state that stays as it is."""
         made_for = list(named), metadata
         if not self._heads or self._heads[0][0] != made_for:
-            layout = {name: (named[name].dtype, tuple(named[name].shape)) for name in _in_order(named)}
+            order = sorted(named, key=lambda name: -named[name].itemsize)  # as :meth:`Arena._views` lays them out
+            layout = {name: (named[name].dtype, tuple(named[name].shape)) for name in order}
             self._heads[:] = [(made_for, safetensors.header(layout, metadata))]
         return self._heads[0][1]
 
@@ -139,46 +137,34 @@ class Arena:
     def _place(self, sources: Mapping[str, list[torch.Tensor]]) -> dict[str, Region]:
         known = self._forms
         if list(known) != list(sources) or not all(known[part].fit(tensors) for part, tensors in sources.items()):
-            layout = {part: [(tensor.dtype, tensor.shape) for tensor in tensors] for part, tensors in sources.items()}
-            self.prepare(sum(_padded(_size(entries)) for entries in layout.values()))
-            self._regions = self._views(layout)
+            self.prepare(sum(_padded(sum(tensor.nbytes for tensor in tensors)) for tensors in sources.values()))
+            self._regions = self._views(sources)
             self._forms = {part: Forms(tensors, DTYPE, SHAPE) for part, tensors in sources.items()}
         return self._regions
 
-    def _views(self, layout: _Layout) -> dict[str, Region]:
+    def _views(self, sources: Mapping[str, list[torch.Tensor]]) -> dict[str, Region]:
         """Cut the memory into views. Larger items come first, so that each begins at a multiple of its item size."""
         regions, at = {}, 0
-        for part, entries in layout.items():
+        for part, tensors in sources.items():
             begin, views = at, {}
-            for number in sorted(range(len(entries)), key=lambda number: -entries[number][0].itemsize):
-                dtype, shape = entries[number]
-                size = math.prod(shape) * dtype.itemsize
-                views[number] = self._memory[at : at + size].view(dtype).view(shape)
-                at += size
-            regions[part] = Region(begin, at, [views[number] for number in range(len(entries))])
+            for number, tensor in sorted(enumerate(tensors), key=lambda pair: -pair[1].itemsize):
+                views[number] = self._memory[at : at + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+                at += tensor.nbytes
+            regions[part] = Region(begin, at, [views[number] for number in range(len(tensors))])
             at = begin + _padded(at - begin)
         return regions
 
 
 def _shards_of(part: Part) -> Part:
     """Return ``part`` with the pieces alone that this rank saves."""
-    kept = {name: part.tensors[name] for name, piece in part.pieces.items() if _is_saved(piece)}
+    kept = {name: part.tensors[name] for name, piece in part.pieces.items() if piece.saved_here and piece.local.numel()}
     return replace(part, tensors=kept)
-
-
-def _is_saved(piece: Piece) -> bool:
-    return piece.saved_here and piece.local.numel() > 0
 
 
 def _places(part: Part, names: Iterable[str]) -> dict[str, str]:
     """Return the offset of each piece in its whole tensor, as metadata of a file; nothing if all are whole."""
     places = {name: (part.pieces[name].shape, part.pieces[name].offset) for name in names if name in part.pieces}
     return {safetensors.PIECES: json.dumps(places, separators=(",", ":"))} if places else {}
-
-
-def _in_order(named: Mapping[str, torch.Tensor]) -> list[str]:
-    """Return the names in the order of the file, which is that of :meth:`Arena._views`."""
-    return sorted(named, key=lambda name: -named[name].dtype.itemsize)
 
 
 def file_names(parts: Iterable[str], rank: int = 0) -> Iterator[str]:
@@ -201,10 +187,6 @@ def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
     in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     if in_use and any(source.is_cuda for source in sources):
         torch.cuda.synchronize()
-
-
-def _size(entries: list[tuple[torch.dtype, torch.Size]]) -> int:
-    return sum(math.prod(shape) * dtype.itemsize for dtype, shape in entries)
 
 
 def _padded(size: int) -> int:

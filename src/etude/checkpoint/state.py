@@ -83,7 +83,8 @@ def restore(run: Run, state: Mapping[str, Any], *, say: Callable[[str], Any], al
     check_weights(run.model, state["model"])
     state = scattered(run, state)
     fresh = [name for name in parts if name not in state]
-    unknown = [name for name in fresh if not _is_new(name, state) and not _named(name, allow)]
+    allowed = {name for key in allow for name in (key, f"hook.{key}")}
+    unknown = [name for name in fresh if not (_is_new(name, state) or allowed & {"all", name})]
     if unknown:
         raise ResumeError(
             f"the checkpoint has no state of {', '.join(map(printable, unknown))}; "
@@ -120,7 +121,3 @@ def _is_new(name: str, state: Mapping[str, Any]) -> bool:
     plan = state.get("plan") or {}
     hook = name.removeprefix("hook.").partition("#")[0]
     return name.startswith("hook.") and bool(plan) and not any(key.startswith(f"hooks.{hook}.") for key in plan)
-
-
-def _named(name: str, allow: Iterable[str]) -> bool:
-    return any(key in ("all", name, name.removeprefix("hook.")) for key in allow)

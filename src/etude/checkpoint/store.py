@@ -258,7 +258,8 @@ class Store:
         """Delete what retention does not keep; returns the names. The newest checkpoint is never deleted."""
         self._pruned = True
         entries = self.entries()
-        kept = {entry.name for entry in self.retention.keep(_latest_of_each_step(entries))}
+        latest = {entry.step: entry for entry in entries}  # of several of one step, the one that was saved last
+        kept = {entry.name for entry in self.retention.keep(latest.values())}
         if entries:
             kept.add(entries[-1].name)
         gone = [entry.name for entry in entries if entry.name not in kept]
@@ -364,8 +365,3 @@ class Store:
         except ResumeError:
             return None
         return self._entries.setdefault(name, Entry(name, path, manifest))
-
-
-def _latest_of_each_step(entries: list[Entry]) -> list[Entry]:
-    """Return one checkpoint per step: the one that was saved last."""
-    return list({entry.step: entry for entry in entries}.values())

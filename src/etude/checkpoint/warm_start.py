@@ -14,12 +14,11 @@ from etude.checkpoint.find import find, is_native
 from etude.checkpoint.formats import folders
 from etude.checkpoint.storage.places import locate
 from etude.dist.shards import like
-from etude.errors import ConfigError, ResumeError, nearest, printable
+from etude.errors import ConfigError, ResumeError, nearest, printable, suggest
 from etude.records import field, record
 
 #: Where other systems keep the weights inside their files.
 WEIGHT_KEYS = ("state_dict", "model", "model_state_dict", "module", "net", "weights", "trainer._model")
-_TENSOR = torch.Tensor
 
 
 @record
@@ -71,7 +70,7 @@ def init_from(
         raise ConfigError(f"{at}: does not fit exactly\n{describe(match)}")
     with torch.no_grad():
         for name in match.matched:
-            if isinstance(state[name], _TENSOR):
+            if isinstance(state[name], torch.Tensor):
                 state[name].copy_(like(weights[name], state[name]))
     return match
 
@@ -153,7 +152,7 @@ def _inside(content: Mapping[Any, Any], place: str) -> Mapping[Any, Any] | None:
 
 
 def _tensors(content: Mapping[Any, Any]) -> dict[str, torch.Tensor]:
-    return {str(name): value for name, value in content.items() if isinstance(value, _TENSOR)}
+    return {str(name): value for name, value in content.items() if isinstance(value, torch.Tensor)}
 
 
 def adapt(
@@ -181,8 +180,7 @@ def _below(weights: Mapping[str, torch.Tensor], prefix: str) -> Mapping[str, tor
     if not inside:
         depth = prefix.rstrip(".").count(".") + 1
         heads = sorted({".".join(name.split(".")[:depth]) for name in weights})
-        near = nearest(prefix, heads)
-        hint = f"did you mean {near!r}?" if near else f"it has {', '.join(map(printable, heads[:12]))}"
+        hint = suggest(prefix, heads, otherwise=f"it has {', '.join(map(printable, heads[:12]))}")
         raise ConfigError(f"init_from: prefix {prefix!r} matches no weight", hint=hint)
     return inside
 

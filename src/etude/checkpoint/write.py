@@ -152,17 +152,13 @@ def _write_together(disk: Disk, place: str, files: Iterable[File]) -> None:
     try:
         for file in files:
             writers.append(disk.create(disk.join(place, file.name)))
-            _fill(writers[-1], file)
+            for piece in file.pieces:
+                writers[-1].write(piece)
         for writer in writers:
             writer.sync()
     finally:
         for writer in writers:
             writer.close()
-
-
-def _fill(writer: FileWriter, file: File) -> None:
-    for piece in file.pieces:
-        writer.write(piece)
 
 
 def _checksum(file: File) -> str:

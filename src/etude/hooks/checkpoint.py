@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from etude.checkpoint.retention import Retention, is_better
+from etude.checkpoint.retention import Retention
 from etude.core.hook import Periodic
 from etude.errors import ConfigError, suggest
-from etude.metrics.direction import lower_is_better
+from etude.metrics.direction import improves, lower_is_better
 from etude.units import parse
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ class Checkpoint(Periodic):
         if self.best and value is None:
             hint = suggest(self.best, run.metrics)
             warnings.warn(f"checkpoint.best: the evaluation gave no {self.best!r}; {hint}", stacklevel=2)
-        if value is not None and is_better(value, self.best_value, self.mode):
+        if value is not None and improves(value, self.best_value, lower=self.mode == "min"):
             self.best_value, self.best_step = value, run.done
-        if value is not None and is_better(value, self._least(), self.mode):
+        if value is not None and improves(value, self._least(), lower=self.mode == "min"):
             self._top = sorted([*self._top, value], reverse=self.mode == "max")[: self.best_k]
             self._ranked_at = run.done
 

@@ -28,6 +28,6 @@ def improves(value: float, best: float | None, *, lower: bool, by: float = 0.0) 
     """Return whether ``value`` beats ``best`` by more than ``by``. What is not finite never does."""
     if not math.isfinite(value):
         return False
-    if best is None:
+    if best is None or math.isnan(best):
         return True
     return value < best - by if lower else value > best + by

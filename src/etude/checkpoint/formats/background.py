@@ -185,8 +185,7 @@ def _forget() -> None:
     _in_flight = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)
 
 
 class _Job:

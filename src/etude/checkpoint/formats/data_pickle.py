@@ -47,7 +47,8 @@ class _Unpickler(pickle.Unpickler):
         if name in _NAMES.get(plain, ()):
             return _fresh(getattr(importlib.import_module(plain), name))
         if (plain, name) in _MADE:
-            return _MADE[plain, name]()
+            made = _MADE[plain, name]
+            return lambda *args: made(*args)  # a new function, for a pickle can give attributes to it
         if (module, name) in self._classes:
             return getattr(importlib.import_module(self._classes[module, name]), name)
         if plain in ("torch", "numpy") and name.isidentifier():
@@ -87,64 +88,37 @@ def _fresh(kind: type) -> Any:
 
 def _kind_of_number(module: str, name: str) -> Any:
     """``torch.float32``, ``numpy.float64``: a kind of number, and nothing else of these modules."""
-    found = getattr(importlib.import_module(module), name, None)
+    home = importlib.import_module(module)
+    found = getattr(home, name, None)
     if module == "torch":
-        import torch
-
-        return found if isinstance(found, torch.dtype) else None
-    import numpy as np
-
-    return found if isinstance(found, type) and issubclass(found, np.generic) else None
+        return found if isinstance(found, home.dtype) else None
+    return found if isinstance(found, type) and issubclass(found, home.generic) else None
 
 
-def _encode() -> Callable[..., Any]:
-    return lambda text, encoding="latin1": str(text).encode(encoding if encoding in _ENCODINGS else "latin1")
-
-
-def _numpy(name: str) -> Callable[[], Callable[..., Any]]:
-    def make() -> Callable[..., Any]:
-        found = getattr(_inside_numpy("numeric" if name == "_frombuffer" else "multiarray"), name)
-
-        def call(kind: Any, *args: Any) -> Any:
-            if name == "scalar" and getattr(kind, "hasobject", True):
-                raise RefusedPickle("refused: a numpy scalar that holds objects")
-            return found(kind, *args)
-
-        return call
-
-    return make
+def _scalar(kind: Any, *args: Any) -> Any:
+    if getattr(kind, "hasobject", True):
+        raise RefusedPickle("refused: a numpy scalar that holds objects")
+    return _inside_numpy("multiarray").scalar(kind, *args)
 
 
 def _inside_numpy(module: str) -> Any:
     try:
         return importlib.import_module(f"numpy._core.{module}")
-    except ImportError:
+    except ImportError:  # numpy 1
         return importlib.import_module(f"numpy.core.{module}")
 
 
-def _rebuild(name: str) -> Callable[[], Callable[..., Any]]:
-    def make() -> Callable[..., Any]:
-        import torch
-
-        found = getattr(torch._utils, name)
-        return lambda *args: found(*args)
-
-    return make
+def _torch() -> Any:
+    return importlib.import_module("torch")
 
 
-def _storage() -> Callable[[bytes], Any]:
-    """Return the reader of a tensor's memory, which lies in the pickle as a file of torch."""
-    import torch
-
-    return lambda data: torch.load(io.BytesIO(data), weights_only=True)
-
-
-_MADE: dict[tuple[str, str], Callable[[], Any]] = {
-    ("_codecs", "encode"): _encode,
-    ("numpy.core.multiarray", "_reconstruct"): _numpy("_reconstruct"),
-    ("numpy.core.multiarray", "scalar"): _numpy("scalar"),
-    ("numpy.core.numeric", "_frombuffer"): _numpy("_frombuffer"),
-    ("torch._utils", "_rebuild_tensor_v2"): _rebuild("_rebuild_tensor_v2"),
-    ("torch._utils", "_rebuild_parameter"): _rebuild("_rebuild_parameter"),
-    ("torch.storage", "_load_from_bytes"): _storage,
+#: What puts arrays and tensors together. A tensor's memory lies in the pickle as a file of torch.
+_MADE: dict[tuple[str, str], Callable[..., Any]] = {
+    ("_codecs", "encode"): lambda text, name="latin1": str(text).encode(name if name in _ENCODINGS else "latin1"),
+    ("numpy.core.multiarray", "_reconstruct"): lambda *args: _inside_numpy("multiarray")._reconstruct(*args),
+    ("numpy.core.multiarray", "scalar"): _scalar,
+    ("numpy.core.numeric", "_frombuffer"): lambda *args: _inside_numpy("numeric")._frombuffer(*args),
+    ("torch._utils", "_rebuild_tensor_v2"): lambda *args: _torch()._utils._rebuild_tensor_v2(*args),
+    ("torch._utils", "_rebuild_parameter"): lambda *args: _torch()._utils._rebuild_parameter(*args),
+    ("torch.storage", "_load_from_bytes"): lambda data: _torch().load(io.BytesIO(data), weights_only=True),
 }

@@ -41,6 +41,9 @@ _COUNTERS = (
     ("meta", "iter", 0), ("trainer", "iter", 1), ("trainer", "_step", 0), ("", "iteration", 1), ("", "step", 0)
 )  # fmt: skip
 
+#: Part and key of the epoch: of Étude, mmcv and MMEngine, McQuic, others.
+EPOCHS = (("counters", "epoch"), ("meta", "epoch"), ("trainer", "_epoch"), ("", "epoch"))
+
 
 @record
 class Found:
@@ -88,11 +91,7 @@ class Found:
 
     @property
     def epoch(self) -> int | None:
-        for part, word in (("meta", "epoch"), ("trainer", "_epoch"), ("", "epoch")):
-            inner = self.about.get(part) if part else self.about
-            if isinstance(inner, Mapping) and type(inner.get(word)) is int:
-                return int(inner[word])
-        return None
+        return epoch_in(self.about)
 
     @property
     def size(self) -> int:
@@ -158,6 +157,15 @@ def steps_in(state: Mapping[Any, Any]) -> int:
         if isinstance(place, Mapping) and isinstance(place.get(word), int):
             return _capped(int(place[word]) + more, state)
     return 0
+
+
+def epoch_in(state: Mapping[Any, Any]) -> int | None:
+    """Return the epoch in which ``state`` was saved, in any system's words; None where nothing says so."""
+    for part, word in EPOCHS:
+        place = state.get(part) if part else state
+        if isinstance(place, Mapping) and type(place.get(word)) is int:
+            return int(place[word])
+    return None
 
 
 def _capped(steps: int, state: Mapping[Any, Any]) -> int:

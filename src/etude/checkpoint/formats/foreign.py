@@ -19,7 +19,6 @@ from typing import IO, Any
 import torch
 
 from etude.checkpoint.formats import background, safe_pickle, safetensors
-from etude.checkpoint.storage import disk
 from etude.checkpoint.storage import trust as trusting
 from etude.checkpoint.storage.places import LocalDisk, locate
 from etude.errors import ResumeError, printable
@@ -66,7 +65,8 @@ def _opened(path: str | os.PathLike[str], use: Callable[[IO[bytes]], Any]) -> An
     except FileNotFoundError:
         raise ResumeError(f"{printable(name)}: no such file") from None
     except Exception as error:  # whatever a damaged file makes the readers trip over
-        raise ResumeError(f"{printable(name)}: damaged or not a checkpoint ({_short(error)})") from error
+        short = printable(f"{type(error).__name__}: {error}")[:200]
+        raise ResumeError(f"{printable(name)}: damaged or not a checkpoint ({short})") from error
 
 
 _REFUSED = "A checkpoint does not need it, so reading stopped here and nothing in it was run. " + trusting.ADVICE
@@ -167,26 +167,16 @@ def _zip_storage(archive: zipfile.ZipFile, name: str, kind: Any, numel: int, ski
         raise ResumeError(f"the storage {printable(name)} is cut short")
     if skim:
         return torch.empty(numel, dtype=dtype, device="meta")
+    made = torch.empty(numel, dtype=dtype)
     with archive.open(name) as content:
-        return _fill(content, dtype, numel)
+        safetensors.fill(content, safetensors.bytes_of(made))
+    return made
 
 
 def _dtype_of(kind: Any) -> torch.dtype:
     if not isinstance(kind, torch.dtype):
         raise ResumeError("refused: a storage of an unknown kind")
     return kind
-
-
-def _fill(content: Any, dtype: torch.dtype, numel: int) -> torch.Tensor:
-    made = torch.empty(numel, dtype=dtype)
-    view = safetensors.bytes_of(made)
-    got = 0
-    while got < len(view):
-        count = content.readinto(view[got : got + disk.PIECE])
-        if not count:
-            raise ResumeError("a storage is cut short")
-        got += count
-    return made
 
 
 # -- torch's files from before 1.6 -------------------------------------------------------------------------------------
@@ -217,15 +207,8 @@ def _read_legacy(file: IO[bytes], *, skim: bool = False) -> Any:
     if skim:
         return safe_pickle.plain(content)
     for key in Unpickler(file).load():
-        _fill_legacy(file, made[str(key)])
+        target = made[str(key)]
+        if int.from_bytes(file.read(8), "little") != target.numel():
+            raise ResumeError("a storage does not have its declared size")
+        safetensors.fill(file, safetensors.bytes_of(target))
     return safe_pickle.plain(content)
-
-
-def _fill_legacy(file: IO[bytes], target: torch.Tensor) -> None:
-    if int.from_bytes(file.read(8), "little") != target.numel():
-        raise ResumeError("a storage does not have its declared size")
-    target.copy_(_fill(file, target.dtype, target.numel()))
-
-
-def _short(error: Exception) -> str:
-    return printable(f"{type(error).__name__}: {error}")[:200]

@@ -84,7 +84,7 @@ def read(
         metadata.update(json.loads(text).get("__metadata__") or {})
     for name, (dtype, shape) in layout.items():
         made[name] = torch.empty(shape, dtype=dtype)
-        _fill(file, bytes_of(made[name]), watch)
+        fill(file, bytes_of(made[name]), watch)
     return made
 
 
@@ -165,7 +165,8 @@ def _joined(name: str, shape: list[int], pieces: list[tuple[torch.Tensor, list[i
     return whole
 
 
-def _fill(file: IO[bytes], view: memoryview, watch: Callable[[memoryview], Any] | None) -> None:
+def fill(file: IO[bytes], view: memoryview, watch: Callable[[memoryview], Any] | None = None) -> None:
+    """Read as many bytes as ``view`` has; ``watch`` sees them."""
     got = 0
     while got < len(view):
         count = file.readinto(view[got : got + PIECE])  # type: ignore[attr-defined]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,9 +16,15 @@ from etude.errors import SaveError, printable
 def save_file(path: str | os.PathLike[str], content: Any, *, mode: int = 0o600) -> None:
     """Write ``content`` to ``path``, completely or not at all. Raise :class:`~etude.errors.SaveError` if the disk
     refuses."""
-    target = os.fspath(path)
+    with reported(os.fspath(path)):
+        disk.write_atomically(path, lambda file: torch.save(content, file), mode=mode)
+
+
+@contextmanager
+def reported(target: str) -> Iterator[None]:
+    """Raise an error of the disk inside the block as a :class:`~etude.errors.SaveError` that names ``target``."""
     try:
-        disk.write_atomically(target, lambda file: torch.save(content, file), mode=mode)
+        yield
     except (OSError, RuntimeError) as error:
         # torch's writer stumbles over the file it could not finish; the reason is what came before.
         reason = error if isinstance(error, OSError) else error.__context__

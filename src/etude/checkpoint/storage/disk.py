@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any, Protocol, cast
 
 #: Writes are cut into pieces of this size: small enough to be hashed in parallel, large enough to cost nothing.
@@ -134,10 +134,8 @@ def rename(source: str, target: str) -> None:
 def remove(path: str) -> None:
     """Remove a file or link; no error if it is gone already."""
     ask("remove", path)
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(path)
-    except FileNotFoundError:
-        return
 
 
 def remove_tree(path: str) -> None:
@@ -176,7 +174,8 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
         sync_folder(folder or ".")
     except BaseException:
         writer.close()
-        _quietly(remove, temporary)
+        with suppress(OSError):  # the error that made it necessary counts
+            remove(temporary)
         raise
 
 
@@ -196,14 +195,6 @@ class _Gated:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
-
-
-def _quietly(call: Callable[..., Any], *args: Any) -> None:
-    """Clean up without hiding the error that made it necessary."""
-    try:
-        call(*args)
-    except OSError:
-        return
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

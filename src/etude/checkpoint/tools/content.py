@@ -16,7 +16,6 @@ NATIVE = "etude"
 #: Parts whose entries are independent facts, so that each is compared on its own, and how deep they lie.
 _LOOSE = {"meta": 1, "counters": 1, "message_hub": 2}
 _OPTIMIZERS = ("optimizer", "trainer._optimizer")
-_EPOCHS = (("counters", "epoch"), ("meta", "epoch"), ("trainer", "_epoch"), ("", "epoch"))
 
 
 @record
@@ -35,7 +34,7 @@ class Content:
 
     def optimizer(self) -> Any:
         """Return torch's state of the optimizer, or None."""
-        found = next((found for path in _OPTIMIZERS if (found := _at(self.state, path)) is not None), None)
+        found = _at(self.state, self._optimizer_place())
         return _with_numbers(found) if isinstance(found, Mapping) and "param_groups" in found else found
 
     def parts(self) -> dict[str, Any]:
@@ -54,7 +53,7 @@ class Content:
         made = {part: value for part, value in made.items() if value is not None}
         if places["model"] == "":
             return made
-        taken = {*places.values(), *(f"{part}.{word}" for part, word in _EPOCHS), "meta.iter", "counters.step"}
+        taken = {*places.values(), *(f"{part}.{word}" for part, word in folders.EPOCHS), "meta.iter", "counters.step"}
         rest = Content(self.path, self.layout, dict(self.state)).parts()
         if "trainer" in rest and isinstance(rest["trainer"], Mapping):
             _split("trainer", rest.pop("trainer"), 1, rest)
@@ -73,7 +72,7 @@ def read(path: str, *, trust: bool = False) -> Content:
         step, epoch = (counted.get(word, getattr(loaded.manifest, word)) for word in ("step", "epoch"))
         return Content(path, NATIVE, loaded.state, step, epoch)
     state = folders.read(path, trust=trust)
-    return Content(path, layout_of(state), state, folders.steps_in(state) or None, _epoch(state))
+    return Content(path, layout_of(state), state, folders.steps_in(state) or None, folders.epoch_in(state))
 
 
 def layout_of(state: Mapping[Any, Any]) -> str:
@@ -85,14 +84,6 @@ def layout_of(state: Mapping[Any, Any]) -> str:
     if isinstance(state.get("model"), Mapping):
         return "libai" if "trainer" in state else "detectron2"
     return "state_dict" if all(isinstance(value, torch.Tensor) for value in state.values()) else "torch"
-
-
-def _epoch(state: Mapping[Any, Any]) -> int | None:
-    for part, word in _EPOCHS:
-        place = state.get(part) if part else state
-        if isinstance(place, Mapping) and type(place.get(word)) is int:
-            return int(place[word])
-    return None
 
 
 def _at(state: Any, path: str) -> Any:

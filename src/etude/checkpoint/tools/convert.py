@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any
 
@@ -14,6 +13,7 @@ import torch
 from etude.checkpoint import warm_start
 from etude.checkpoint.find import find, is_native
 from etude.checkpoint.formats import safetensors
+from etude.checkpoint.formats.torch_file import reported
 from etude.checkpoint.manifest import Manifest
 from etude.checkpoint.snapshot import Arena
 from etude.checkpoint.storage import disk
@@ -48,7 +48,8 @@ def convert(
         raise ConfigError(f"{printable(source)} has no optimizer state to convert")
     if layout == NATIVE:
         return write_native(target, found, key, state), layout
-    write(target, found.weights(key), layout=layout, meta=_meta(found), optimizer=state)
+    meta = {"epoch": found.epoch or 0, "iter": found.step or 0}
+    write(target, found.weights(key), layout=layout, meta=meta, optimizer=state)
     return target, layout
 
 
@@ -121,11 +122,18 @@ def write_native(folder: str, found: Content, key: str = "", optimizer: Any = No
     """Write the weights as a checkpoint ``weights-N`` below ``folder``, with checksums: to start from, not to resume
     from."""
     parts = {"model": found.weights(key)} | ({"optimizer": optimizer} if optimizer is not None else {})
-    snapshot = Arena().take(parts)
-    manifest = Manifest(step=found.step or 0, epoch=found.epoch or 0, kind="weights", parts=snapshot.parts)
+    return _write_below(
+        folder, parts, Manifest(step=found.step or 0, epoch=found.epoch or 0, kind="weights"), "weights"
+    )
+
+
+def _write_below(folder: str, state: Mapping[str, Any], manifest: Manifest, prefix: str) -> str:
+    """Write ``state`` as a checkpoint of Étude below ``folder``; return its path."""
+    snapshot = Arena().take(state)
+    described = replace(manifest, parts=snapshot.parts, files={}, shards={})
     place, where = locate(folder)
-    with _told(folder):
-        entry = write_checkpoint(place, where, Job(snapshot, manifest, "weights", (), Outcome(manifest.step)))
+    with reported(folder):
+        entry = write_checkpoint(place, where, Job(snapshot, described, prefix, (), Outcome(manifest.step)))
     return place.join(folder, entry.name)
 
 
@@ -136,13 +144,13 @@ def _write_dcp(target: str, state: dict[str, Any]) -> None:
 
     part = f"{local_path(target).rstrip('/')}.tmp-{os.getpid()}"
     try:
-        with _told(target), warnings.catch_warnings():
+        with reported(target), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             save(state, checkpoint_id=part, no_dist=True)
             os.rename(part, local_path(target))
     except CheckpointException as failed:
         reason = next(iter(failed.failures.values()), (failed,))[0]
-        raise SaveError(f"{printable(target)} was not written: {printable(str(reason))}") from failed
+        raise SaveError(f"{printable(target)} could not be written: {printable(str(reason))}") from failed
     finally:
         disk.remove_tree(part)
 
@@ -155,40 +163,18 @@ def consolidate(source: str, folder: str) -> str:
     loaded = warm_start.load_native(path)
     if not loaded.manifest.shards:
         raise UserError(f"{printable(path)} has whole tensors already: there is nothing to put together")
-    snapshot = Arena().take(loaded.state)
-    manifest = replace(loaded.manifest, parts=snapshot.parts, files={}, shards={})
     prefix = os.path.basename(path.rstrip("/")).rpartition("-")[0]
-    place, where = locate(folder)
-    with _told(folder):
-        entry = write_checkpoint(place, where, Job(snapshot, manifest, prefix, (), Outcome(manifest.step)))
-    return place.join(folder, entry.name)
+    return _write_below(folder, loaded.state, loaded.manifest, prefix)
 
 
 def _put(target: str, fill: Callable[[IO[bytes]], Any]) -> None:
     """Write a file for others to load: readable as the umask says, unlike a run's own files."""
     place, where = locate(target)
-    with _told(target):
+    with reported(target):
         if isinstance(place, LocalDisk):
             disk.write_atomically(where, fill, mode=0o666)
         else:
             place.write_atomically(where, fill)
-
-
-@contextmanager
-def _told(target: str) -> Iterator[None]:
-    """Report an error of the disk with the path that was to be written (exit 6)."""
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        # torch's writer stumbles over the file it could not finish; the reason is what came before.
-        reason = error.__context__ if isinstance(error, RuntimeError) else error
-        if not isinstance(reason, OSError):
-            raise
-        raise SaveError(f"{printable(target)} was not written: {reason.strerror or reason}") from error
-
-
-def _meta(found: Content) -> dict[str, Any]:
-    return {"epoch": found.epoch or 0, "iter": found.step or 0}
 
 
 def average(sources: Sequence[str], target: str, *, key: str = "", trust: bool = False) -> int:
