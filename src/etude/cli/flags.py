@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from etude.errors import ConfigError, UserError, printable
 from etude.units import parse
@@ -28,18 +29,15 @@ def add_best(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def positive(text: str) -> int:
-    """Parse a whole number of at least one, for argparse."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def count(text: str) -> int:
+def count(text: str, *, least: int = 0) -> int:
     """Parse a whole number, for argparse."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     return int(text)
+
+
+#: Parses a whole number of at least one.
+positive = partial(count, least=1)
 
 
 def seconds(flag: str, text: str) -> float:

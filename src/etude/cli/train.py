@@ -119,7 +119,7 @@ def early_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {name: signal.signal(getattr(signal, name), end) for name in _EARLY if hasattr(signal, name)}
+    before = {name: signal.signal(getattr(signal, name), end) for name in _EARLY}
     try:
         yield
     finally:
@@ -153,13 +153,15 @@ def _prepare(args: argparse.Namespace) -> None:
 def _options(args: argparse.Namespace) -> Options:
     from etude.build import Options
 
+    # Two flags accept what no key of a config names.
+    accepted = [name for name, given in (("owner", args.trust_owner), ("attempts", args.retry)) if given]
     return Options(
         folder=_folder(args.folder),
         resume=args.resume,
         restart=args.restart,
         quiet=args.quiet,
         trust=args.trust,
-        allow_change=(*args.allow_change, *_accepted(args)),
+        allow_change=(*args.allow_change, *accepted),
         chaos=args.chaos,
         grace=seconds("--grace", args.grace),
         extras=vars(args),
@@ -263,17 +265,11 @@ def _refuse_idle_flags(args: argparse.Namespace) -> None:
             raise UserError(f"--{name.replace('_', '-')} does nothing in a {spoken.name} config{instead}")
 
 
-def _accepted(args: argparse.Namespace) -> list[str]:
-    """Return the changes that dialects' own flags accept on a resume, as names for ``--allow-change``."""
-    return [name for name, given in (("owner", args.trust_owner), ("attempts", args.retry)) if given]
-
-
 def print_registries() -> None:
     """Print every table and its entries, as ``-D`` asks for."""
-    from etude import registry
-    from etude.registry import TABLES
+    from etude.registry import TABLES, load_builtins
 
-    registry.load_builtins()
+    load_builtins()
     for word, table in TABLES.items():
         print(f"{word}:\n" + "\n".join(f"  {line}" for line in table.summary().splitlines()))
 

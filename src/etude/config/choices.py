@@ -70,15 +70,11 @@ def _chosen(tree: Tree, path: Path, value: Mapping[str, Any], findings: list[Fin
         )
         return None
     if use not in choices:
-        wrong = (
-            f"{dotted((*path, 'use'))}: no choice is called {use!r}"
-            if use is not None
-            else f"{dotted(path)} needs `use`"
-        )
         names = [str(name) for name in choices]
-        findings.append(
-            Finding(str(tree.place(*path, "use")), wrong, suggest(str(use), names) if use else " or ".join(names))
-        )
+        wrong, hint = f"{dotted(path)} needs `use`", " or ".join(names)
+        if use is not None:
+            wrong, hint = f"{dotted((*path, 'use'))}: no choice is called {use!r}", suggest(str(use), names)
+        findings.append(Finding(str(tree.place(*path, "use")), wrong, hint))
         return None
     _move(tree, (*path, "oneof", use), path)
     return choices[use]

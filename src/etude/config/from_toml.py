@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError
@@ -80,11 +79,6 @@ def _blank(text: str) -> str:
 
 
 def _split(key: str) -> tuple[str, ...]:
-    return tuple(_unquoted(part) for part in re.findall(_PART, key))
-
-
-def _unquoted(part: str) -> str:
-    if part[:1] in "\"'":
-        value: Any = tomllib.loads(f"key = {part}")["key"]
-        return str(value)
-    return part
+    """Return the parts of a dotted key, without their quotes."""
+    parts = re.findall(_PART, key)
+    return tuple(str(tomllib.loads(f"key = {part}")["key"]) if part[:1] in "\"'" else part for part in parts)

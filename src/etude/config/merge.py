@@ -76,7 +76,8 @@ def _merged(
     values = dict(under)
     for key, value in over.items():
         below = (*path, key)
-        if isinstance(value, Mapping) and isinstance(values.get(key), Mapping) and not _replaces(value):
+        both = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
+        if both and not any(value.get(mark) is True for mark in REPLACE):
             places[below] = source.place(*below)
             values[key] = _merged(values[key], value, below, places, source)
         elif key not in REPLACE or key not in values:
@@ -101,10 +102,6 @@ def without_marks(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(without_marks(item) for item in value)
     return value
-
-
-def _replaces(value: Mapping[Any, Any]) -> bool:
-    return any(value.get(mark) is True for mark in REPLACE)
 
 
 def _bases(tree: Tree, file: str) -> Iterator[tuple[str, str]]:

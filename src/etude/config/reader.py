@@ -167,12 +167,13 @@ class Fields:
             return [(*self.path, key, index) for index in range(len(value))]
         return [(*self.path, key)]
 
-    def take_priority(self, key: str = "priority", *, default: int = 50) -> int:
-        """Return a number from 0 to 100, or one of the words ``HIGHEST`` … ``LOWEST``."""
-        value = self.take(key, "int | str", default=default)
+    def take_priority(self, *, default: int = 50) -> int:
+        """Return ``priority``: a number from 0 to 100, or one of the words ``HIGHEST`` … ``LOWEST``."""
+        value = self.take("priority", "int | str", default=default)
         if isinstance(value, str):
             if value.upper() not in PRIORITIES:
-                self.error(f"{self.name(key)}: no priority {value!r}", key=key, hint=suggest(value, PRIORITIES))
+                hint = suggest(value, PRIORITIES)
+                self.error(f"{self.name('priority')}: no priority {value!r}", key="priority", hint=hint)
             return PRIORITIES.get(value.upper(), default)
         return int(value)
 
@@ -202,9 +203,9 @@ class Fields:
         self._asked.update(dict.fromkeys(left))
         return {key: _argument(self.tree, (*self.path, key), self.findings) for key in left}
 
-    def rest_spec(self, kind: str, *, default: str | None = None) -> Spec | None:
+    def rest_spec(self, kind: str) -> Spec | None:
         """Return this section as a component: its ``type``, and every key that was not taken as its arguments."""
-        name = self._type_name(self.take("type", str, default=default))
+        name = self._type_name(self.take("type", str, default=None))
         self._note("*", "Any", None, kind=kind)
         beside = tuple(key for key in self._asked if key != "type")
         meant = None if "type" in self.values else self._misspelt_type()
@@ -212,7 +213,7 @@ class Fields:
         args = self.rest()
         if meant is not None:
             self.error(f"unknown key {self.name(meant)}", key=meant, hint="did you mean 'type'?")
-        elif name is None and default is None and "type" not in self.values:
+        elif name is None and "type" not in self.values:
             self.error(f"{dotted(self.path)} has no `type`", hint=f"which {kind}?")
         if name is None:
             return None

@@ -115,7 +115,8 @@ class _Attempt:
             codes = self._start(environment)
             return End(max(codes.values(), key=ORDERLY.index))
         except ChildFailedError as failed:
-            self._wait_for_notes()
+            if not reports.read_notes(self.place) and self.options.nodes > 1:
+                time.sleep(1.0)  # each failed rank writes a note before it ends; that of another node may take a moment
             rank, failure = failed.get_first_failure()
             return self._end(rank, failure.exitcode)
         except _Early as early:
@@ -215,11 +216,6 @@ class _Attempt:
         os._exit(PeerError.exit_code)
 
     # -- the end ---------------------------------------------------------------------------------------------------
-
-    def _wait_for_notes(self) -> None:
-        """Wait for the notes of failed ranks: each writes one before it ends, and another node's may take a moment."""
-        if not reports.read_notes(self.place) and self.options.nodes > 1:
-            time.sleep(1.0)
 
     def _end(self, rank: int, code: int) -> End:
         """Return why the ranks ended: the first of these reasons that there is. ``rank`` ended first, with ``code``."""

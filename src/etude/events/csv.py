@@ -21,7 +21,8 @@ class Csv:
         if Path(name).name != name:
             raise ConfigError(f"csv: {name!r} is not a file name")
         self.path = Path(folder) / name
-        self.columns, self._rows = _known(self.path)
+        rows = _read(self.path)
+        self.columns, self._rows = (rows[0], len(rows) - 1) if rows else (list(_HEAD), 0)
 
     def write(self, record: Record) -> None:
         if record.is_media_alone:
@@ -55,11 +56,6 @@ class Csv:
             writer.writerow(self.columns)
             writer.writerows(row + [""] * (len(self.columns) - len(row)) for row in rows)
         os.replace(unfinished, self.path)
-
-
-def _known(path: Path) -> tuple[list[str], int]:
-    rows = _read(path)
-    return (rows[0], len(rows) - 1) if rows else (list(_HEAD), 0)
 
 
 def _read(path: Path) -> list[list[str]]:

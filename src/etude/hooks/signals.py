@@ -34,8 +34,6 @@ REQUEUE = 75
 _REASONS = {code: (words, code) for words, code in SIGNALS.values()}
 #: Seconds that a run has to finish its step and save, once a signal came.
 GRACE = 30.0
-
-
 _bells: set[socket.socket] = set()
 
 
@@ -85,8 +83,7 @@ def _obey(parent: int) -> None:
     os._exit(0)  # as a worker of torch ends when its loader says so
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_leave_the_bell)
+os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_leave_the_bell)
 
 
 class Signals:
@@ -112,13 +109,10 @@ class Signals:
             return
         self._over = False
         self._listen()
-        for name in SIGNALS:
-            number = getattr(signal, name, None)
-            if number is not None:
-                self._before[number] = signal.signal(number, self._handle)
+        for number in (getattr(signal, name) for name in SIGNALS):
+            self._before[number] = signal.signal(number, self._handle)
         multiprocessing.util.register_after_fork(self, _spare_worker)
-        if hasattr(signal, "SIGHUP"):
-            self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     @property
     def installed(self) -> bool:

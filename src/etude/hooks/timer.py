@@ -52,7 +52,7 @@ class Timer(Hook):
         size = getattr(run.data.get("train"), "batch_size", None)
         if isinstance(size, int):
             self._gauges["throughput/samples_per_second"] = Gauge(lambda: size * self._measure()["rate"])
-        self._run_began = self._ended = perf_counter()
+        self._ended = perf_counter()
         self._begin_window()
 
     def before_step(self, run: Run) -> None:

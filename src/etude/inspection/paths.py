@@ -20,7 +20,8 @@ def located(spec: Spec, files: Sequence[str]) -> Spec:
     """Return ``spec`` of a dataset with its paths as they are found: beside the config, else as they are written."""
     args = {key: _inside(value, files) for key, value in spec.args.items()}
     for key in _own_paths(spec):
-        args[key] = _each(args[key], lambda path: find_path(path, files))
+        given = args[key]
+        args[key] = find_path(given, files) if isinstance(given, str) else [find_path(one, files) for one in given]
     return replace(spec, args=args)
 
 
@@ -102,10 +103,6 @@ def _inside(value: Any, files: Sequence[str]) -> Any:
     if isinstance(value, Mapping):
         return {key: _inside(item, files) for key, item in value.items()}
     return value
-
-
-def _each(value: Any, change: Any) -> Any:
-    return change(value) if isinstance(value, str) else [change(one) for one in value]
 
 
 def _exists(path: str) -> bool:

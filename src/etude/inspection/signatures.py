@@ -218,7 +218,8 @@ class _Scan:
         if isinstance(node, str):
             return self.signature(self.joined(node, rest), hops + 1)
         if node is None:
-            return self._through_stars(source, attribute, hops)
+            starred = (self.signature(f"{star}:{attribute}", hops + 1) for star in source.stars)
+            return next((found for found in starred if found is not None), None)
         if rest:
             return None
         return self._of_node(source, node, hops)
@@ -235,13 +236,6 @@ class _Scan:
 
     def source(self, module: str) -> Source | None:
         return find_source(module, self.folders)
-
-    def _through_stars(self, source: Source, attribute: str, hops: int) -> Signature | None:
-        for star in source.stars:
-            found = self.signature(f"{star}:{attribute}", hops + 1)
-            if found is not None:
-                return found
-        return None
 
     def _of_node(self, source: Source, node: ast.AST, hops: int) -> Signature | None:
         if isinstance(node, ast.ClassDef):
@@ -543,7 +537,8 @@ def _added(call: ast.Call, source: Source) -> Iterator[Registered]:
     named = [word.value for word in call.keywords if word.arg in _NAMING]
     values = [*call.args, *targets, *named, *(word.value for word in call.keywords if word.arg == "module")]
     name = next((text for value in values if (text := _text(value, source))), "")
-    target = next((ast.unparse(value) for value in values if _is_reference(value, source)), "")
+    references = [one for one in values if isinstance(one, ast.Name | ast.Attribute) and not _text(one, source)]
+    target = ast.unparse(references[0]) if references else ""
     if name or target:
         where = f"{source.module}:{target or name}"
         yield Registered(
@@ -557,10 +552,6 @@ def _text(value: ast.expr, source: Source) -> str:
         known = source.names.get(value.id)
         return _constant(known) if isinstance(known, ast.expr) else ""
     return _constant(value)
-
-
-def _is_reference(value: ast.expr, source: Source) -> bool:
-    return isinstance(value, ast.Name | ast.Attribute) and not _text(value, source)
 
 
 def _table(expression: ast.expr, source: Source) -> str:

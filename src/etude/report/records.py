@@ -57,7 +57,8 @@ class Records:
         for source in self._sources:
             added = list(source.read())
             if source.lines.restarted:
-                self._start_again()
+                self._sources, self.curves = [], {}
+                self.version += 1
                 self.update()
                 return True
             self._add(added)
@@ -95,10 +96,6 @@ class Records:
         for path, normalise in record_files(self.folder):
             if path not in known:
                 self._sources.append(_Source(Lines(path, whole=self.whole), normalise()))
-
-    def _start_again(self) -> None:
-        self._sources, self.curves = [], {}
-        self.version += 1
 
     def _add(self, points: list[Point]) -> None:
         for step, name, value in points:

@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from etude.errors import ConfigError, UserCodeError, UserError
 from etude.records import record
@@ -35,7 +36,7 @@ def fit_batch(
     config: str, overrides: Sequence[str], *, limit: int, start: int, most: int, say: Callable[[Try], object]
 ) -> int:
     """Return the largest batch size up to ``most`` whose process stays below ``limit`` bytes."""
-    attempt = _attempt(config, overrides, limit)
+    attempt = partial(_attempt, config, overrides, limit)
     good, bad = 0, most + 1
     for size in _doubling(start, most):
         outcome = attempt(size)
@@ -65,22 +66,19 @@ def _doubling(start: int, most: int) -> Iterator[int]:
     yield most
 
 
-def _attempt(config: str, overrides: Sequence[str], limit: int) -> Callable[[int], Try]:
-    def attempt(size: int) -> Try:
-        words = [sys.executable, "-m", "etude", "train", config, *overrides, f"data.train.batch_size={size}"]
-        process = subprocess.Popen([*words, "--fast-dev-run", "-q"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        assert process.stderr is not None
-        said = process.stderr.read().decode(errors="replace")
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        out_of_memory = process.returncode in (-9, 137) or "out of memory" in said or "can't allocate" in said
-        if process.returncode and not out_of_memory:
-            raise UserCodeError(f"a batch of {size} failed with exit code {process.returncode}:\n{said.strip()}")
-        few = _FEW.search(said)
-        return Try(size, not process.returncode and peak <= limit, peak, int(few[1]) if few else None)
-
-    return attempt
+def _attempt(config: str, overrides: Sequence[str], limit: int, size: int) -> Try:
+    words = [sys.executable, "-m", "etude", "train", config, *overrides, f"data.train.batch_size={size}"]
+    process = subprocess.Popen([*words, "--fast-dev-run", "-q"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    said = process.stderr.read().decode(errors="replace")
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    out_of_memory = process.returncode in (-9, 137) or "out of memory" in said or "can't allocate" in said
+    if process.returncode and not out_of_memory:
+        raise UserCodeError(f"a batch of {size} failed with exit code {process.returncode}:\n{said.strip()}")
+    few = _FEW.search(said)
+    return Try(size, not process.returncode and peak <= limit, peak, int(few[1]) if few else None)
 
 
 def available_memory() -> int:

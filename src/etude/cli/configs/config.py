@@ -93,7 +93,9 @@ def explain(tree: Tree, key: str) -> list[str]:
     value = tree.get(*path, default=missing)
     past = list(tree.history.get(path, ()))
     if value is missing:
-        _require_past(tree, key, past)
+        if not past:
+            known = [".".join(map(str, known)) for known, _ in tree.walk()]
+            raise ConfigError(f"the config has no key {key}", hint=suggest(key, known, most=6))
         return [f"{key} is not set", *_before(path, past)]
     text = shown(tree, path)
     lines = [f"{key}:", *(f"  {line}" for line in text.splitlines())] if "\n" in text else [f"{key}: {text}"]
@@ -119,11 +121,3 @@ def _before(path: Path, past: list[tuple[Any, Any]]) -> list[str]:
         hidden = dump.redact({str(path[-1]): value})[str(path[-1])]
         lines.append(f"  before: {hidden!r} from {place}")
     return lines
-
-
-def _require_past(tree: Tree, key: str, past: list[Any]) -> None:
-    from etude.config.tree import dotted
-
-    if not past:
-        known = [dotted(path) for path, _ in tree.walk()]
-        raise ConfigError(f"the config has no key {key}", hint=suggest(key, known, most=6))

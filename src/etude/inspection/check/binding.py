@@ -95,9 +95,7 @@ class Binder:
         effect."""
         if plan.update.name in ("Step", ""):
             return
-        table = table_of("update")
-        origin = self.index.origin(table, plan.update.name) if table is not None else ""
-        signature = self.index.signature(origin or self.index.dotted(plan.update.name))
+        signature = self._signature_of("update", plan.update.name)
         if signature is None or any(parameter.name == "step" for parameter in signature.parameters):
             return
         hint = "give its __init__ a parameter `step`, which does all of this, or drop the key"
@@ -248,13 +246,15 @@ class Binder:
 
     def _group_options(self, optimizer: Optimizer) -> list[str] | None:
         """Return what a parameter group of this optimizer holds; None where that cannot be known."""
-        table = table_of("optimizer")
-        assert table is not None
-        origin = self.index.origin(table, optimizer.spec.name)
-        signature = self.index.signature(origin or self.index.dotted(optimizer.spec.name))
+        signature = self._signature_of("optimizer", optimizer.spec.name)
         if signature is None or signature.open:
             return None
         return [parameter.name for parameter in signature.parameters[1:]]
+
+    def _signature_of(self, kind: str, name: str) -> Signature | None:
+        table = table_of(kind)
+        origin = self.index.origin(table, name) if table is not None else ""
+        return self.index.signature(origin or self.index.dotted(name))
 
     def _tell(self, at: object, message: str, hint: str) -> None:
         finding = Finding(str(at), message, hint)

@@ -108,7 +108,8 @@ def _intervals(plan: Plan) -> Iterator[Finding]:
 def _results(plan: Plan) -> Iterator[Finding]:
     """Report results that nothing computes: ``best: accuracy`` needs that metric, and data to evaluate on."""
     names, certain = result_names(plan)
-    for spec in _readers(plan):
+    curves = (phase.curve for schedule in plan.schedules for phase in schedule.phases)
+    for spec in (*(hook.spec for hook in plan.hooks), *curves):
         for argument in _RESULT_ARGUMENTS:
             wanted = spec.args.get(argument)
             if not isinstance(wanted, str) or not wanted:
@@ -121,27 +122,15 @@ def _results(plan: Plan) -> Iterator[Finding]:
                 yield Finding(str(spec.place(argument)), text, suggest(wanted, names - {"loss/"}))
 
 
-def _readers(plan: Plan) -> Iterator[Spec]:
-    yield from (hook.spec for hook in plan.hooks)
-    yield from (phase.curve for schedule in plan.schedules for phase in schedule.phases)
-
-
 def _written(plan: Plan) -> Iterator[Finding]:
     """Report two hooks or writers that write to the same file."""
-    seen: dict[tuple[str, str], Spec] = {}
+    seen: dict[str, Spec] = {}
     for spec in (*(hook.spec for hook in plan.hooks), *plan.writers):
-        for key in _targets(spec):
-            first = seen.setdefault(key, spec)
+        named = [str(spec.args[word]) for word in _WRITES if isinstance(spec.args.get(word), str)]
+        for file in named or ([f"the file of {spec.name}"] if spec.kind == "writer" else []):
+            first = seen.setdefault(file, spec)
             if first is not spec:
-                text = f"{spec.name} writes {key[1]}, which {first.name} ({first.at}) writes too"
-                yield Finding(str(spec.at), text)
-
-
-def _targets(spec: Spec) -> Iterator[tuple[str, str]]:
-    named = [str(spec.args[word]) for word in _WRITES if isinstance(spec.args.get(word), str)]
-    yield from (("file", name) for name in named)
-    if spec.kind == "writer" and not named:
-        yield ("file", f"the file of {spec.name}")
+                yield Finding(str(spec.at), f"{spec.name} writes {file}, which {first.name} ({first.at}) writes too")
 
 
 def _numbers(plan: Plan) -> Iterator[Finding]:
