@@ -44,8 +44,7 @@ def run(args: argparse.Namespace) -> int:
 def _verify(args: argparse.Namespace, root: Path) -> int:
     from etude.checkpoint.tools.same_runs import compare_runs, saved_steps, steps_of
 
-    args.overrides += _at_home(args)
-    args.more = _seeded(args)
+    args.more = _adapt(args)
     calm, killed = root / "undisturbed", root / "killed"
     print("training without a disturbance …", flush=True)
     _train(args, calm, expect=0)
@@ -89,26 +88,17 @@ def _saves(args: argparse.Namespace) -> str:
     return next((str(spec.place("interval")) for spec in hooks if spec.at.file), "")
 
 
-def _at_home(args: argparse.Namespace) -> list[str]:
-    """Move the checkpoints of both runs into their own folders, because the two runs must not share a place."""
+def _adapt(args: argparse.Namespace) -> list[str]:
+    """Let each run keep its checkpoints in its own folder, because the two must not share a place. Return the flag that
+    gives both the same seed if the config has none; they would differ from the first step."""
     from etude import dialects
     from etude.api import load_plan
 
     with suppress(UserError):  # the first training reports it
         plan, tree = load_plan(args.config, args.overrides, dialect=args.dialect)
-        return dialects.of(plan).keep_apart(tree)
-    return []
-
-
-def _seeded(args: argparse.Namespace) -> list[str]:
-    """Give both runs the same seed if the config has none; they would differ from the first step."""
-    from etude import dialects
-    from etude.api import load_plan
-
-    with suppress(UserError):
-        plan, tree = load_plan(args.config, args.overrides, dialect=args.dialect)
-        key = dialects.of(plan).seed_key
-        if key and tree.get(*key) is None:
+        spoken = dialects.of(plan)
+        args.overrides += spoken.keep_apart(tree)
+        if spoken.seed_key and tree.get(*spoken.seed_key) is None:
             print("the config has no seed: all runs get --seed=0", flush=True)
             return ["--seed=0"]
     return []
