@@ -12,7 +12,7 @@ import glob
 import importlib.util
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 
 from etude.errors import Finding, is_slip, nearest, suggest
@@ -40,9 +40,10 @@ def check_package(spec: Spec) -> Iterator[Finding]:
     if spec.name == "timm.create_model":
         yield from _timm(spec, folder)
     elif match := re.fullmatch(r"torchvision\.models\.(?:\w+\.)*([a-z]\w*)", spec.name):
-        yield from _named(spec, folder, _torchvision_models(folder), match[1], spec.name)
+        models = _definitions(os.path.join(folder, "models", "**", "*.py"), r"^(?:def|class) ([a-zA-Z]\w*)\b")
+        yield from _named(spec, folder, models, match[1], spec.name)
     elif match := re.fullmatch(r"torchvision\.datasets\.(\w+)", spec.name):
-        known = _classes(os.path.join(folder, "datasets", "*.py"))
+        known = _definitions(os.path.join(folder, "datasets", "*.py"))
         if match[1] not in known:  # its arguments are known from its signature
             yield Finding(str(spec.at), f"torchvision has no dataset {match[1]!r}", suggest(match[1], known))
     elif spec.name.startswith("transformers."):
@@ -57,7 +58,7 @@ def check_package(spec: Spec) -> Iterator[Finding]:
 
 
 def _transformers(spec: Spec, folder: str) -> Iterator[Finding]:
-    configs = _classes(os.path.join(folder, "models", "*", "configuration_*.py"))
+    configs = _definitions(os.path.join(folder, "models", "*", "configuration_*.py"))
     name, _, method = spec.name.removeprefix("transformers.").partition(".")
     near = nearest(method, ("from_config", "from_pretrained")) if method else None
     slip = next((one for one in configs if is_slip(name.casefold(), one.casefold())), None)
@@ -84,13 +85,8 @@ def missing_trackers(plan: Plan) -> Iterator[Finding]:
 def _assigned(node: ast.ClassDef, name: str) -> str:
     """Return the string that a class body assigns to ``name``."""
     for item in node.body:
-        names = (
-            [target.id for target in item.targets if isinstance(target, ast.Name)]
-            if isinstance(item, ast.Assign)
-            else []
-        )
-        if name in names and isinstance(item, ast.Assign) and isinstance(item.value, ast.Constant):
-            return str(item.value.value)
+        if isinstance(item, ast.Assign) and name in map(ast.unparse, item.targets):
+            return str(ast.literal_eval(item.value))
     return ""
 
 
@@ -99,7 +95,8 @@ def _timm(spec: Spec, folder: str) -> Iterator[Finding]:
     if not isinstance(given, str) or ":" in given or "/" in given:  # a model of a hub
         return
     name = given.partition(".")[0]
-    yield from _named(spec, folder, _timm_models(folder), name, f"the model {name!r} of timm", key="model_name")
+    models = _definitions(os.path.join(folder, "models", "*.py"), r"^@register_model\s+def (\w+)\(")
+    yield from _named(spec, folder, models, name, f"the model {name!r} of timm", key="model_name")
 
 
 def _named(
@@ -128,24 +125,11 @@ def _folder(package: str) -> str:
     return next(iter(spec.submodule_search_locations or ()), "") if spec is not None else ""
 
 
-@lru_cache(maxsize=4)
-def _timm_models(folder: str) -> dict[str, str]:
-    return _definitions(glob.glob(os.path.join(folder, "models", "*.py")), r"^@register_model\s+def (\w+)\(")
-
-
-@lru_cache(maxsize=4)
-def _torchvision_models(folder: str) -> dict[str, str]:
-    files = glob.glob(os.path.join(folder, "models", "**", "*.py"), recursive=True)
-    return _definitions(files, r"^(?:def|class) ([a-zA-Z]\w*)\b")
-
-
-@lru_cache(maxsize=4)
-def _classes(pattern: str) -> dict[str, str]:
-    return _definitions(glob.glob(pattern), r"^class ([A-Z]\w*)\b")
-
-
-def _definitions(files: Sequence[str], pattern: str) -> dict[str, str]:
-    return {name: file for file in sorted(files) for name in re.findall(pattern, _text(file), re.MULTILINE)}
+@lru_cache(maxsize=16)
+def _definitions(files: str, pattern: str = r"^class ([A-Z]\w*)\b") -> dict[str, str]:
+    """Map what ``pattern`` finds, by default classes, to the file that defines it; ``files`` is a glob pattern."""
+    found = sorted(glob.glob(files, recursive=True))
+    return {name: file for file in found for name in re.findall(pattern, _text(file), re.MULTILINE)}
 
 
 def _text(file: str) -> str:
