@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import numbers
 import shlex
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,29 +122,53 @@ class LoggerHook(Hook):
 class OutboxHook(LoggerHook):
     """A logger that writes to a service from a separate thread, so that a slow or lost service never stops a run."""
 
-    @property
+    @cached_property
     def outbox(self) -> Outbox:
-        if "_outbox" not in vars(self):
-            self._outbox = Outbox(type(self).__name__, after=self._flush)
-        return self._outbox
+        return Outbox(type(self).__name__, after=self._flush)
 
     def _flush(self) -> None: ...
 
+    @master_only
+    def after_run(self, runner: BaseRunner) -> None:
+        self.outbox.close()
+
 
 class TrackerHook(OutboxHook):
-    """A logger that writes to one of :mod:`etude.events.trackers`."""
+    """A logger that writes to one of :mod:`etude.events.trackers`: ``kind``, opened with ``init_kwargs``."""
 
-    service: Service
+    kind: type[Service]
+    init_kwargs: dict[str, Any] | None = None
 
-    def open(self, kind: type[Service], *, given: bool = False) -> None:
-        """Make ``service``. Raises an error if its package is missing, unless the user has ``given`` an object."""
-        if not given and not is_installed(kind.package):
-            raise MissingPackage(kind.package, type(self).__name__, kind.extra or None)
-        self.service = kind()
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._require_package()
+        self.service: Any = self.kind()
+
+    def _require_package(self) -> None:
+        if not is_installed(self.kind.package):
+            raise MissingPackage(self.kind.package, type(self).__name__, self.kind.extra or None)
+
+    @master_only
+    def before_run(self, runner: BaseRunner) -> None:
+        super().before_run(runner)
+        self.begin(**(self.init_kwargs or {}))
 
     def begin(self, *args: Any, **settings: Any) -> Any:
         """Open the tracker in its thread. If the program has imported the tracker's package, wait until it is open."""
         return self.outbox.begin(self.service.package, self.service.begin, *args, **settings)
+
+    def opened(self) -> Any:
+        """Return the service once it is open, for your own calls."""
+        self.outbox.settle()
+        return self.service
+
+    @master_only
+    def log(self, runner: BaseRunner) -> None:
+        self.outbox.put(self.service.scalars, self.get_loggable_tags(runner), self.get_step(runner))
+
+    def get_step(self, runner: BaseRunner) -> int | None:
+        """Return the step that the tracker shows values at."""
+        return self.get_iter(runner)
 
     def _flush(self) -> None:
         self.service.flush()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS
-from etude.dialects.mmcv1.live.logger.base import OutboxHook, TrackerHook, need
+from etude.dialects.mmcv1.live.logger.base import LoggerHook, OutboxHook, TrackerHook, need
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.dialects.mmcv1.live.utils.dist import master_only
 from etude.dialects.openmm.errors import ConfigTypeError
@@ -28,26 +29,20 @@ if TYPE_CHECKING:
 class TensorboardLoggerHook(TrackerHook):
     """Writes scalars and texts to TensorBoard, in ``log_dir`` or ``work_dir/tf_logs``."""
 
-    service: EventFiles
+    kind = EventFiles
 
-    def __init__(
-        self,
-        log_dir: str | None = None,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        by_epoch: bool = True,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.open(EventFiles)
+    def __init__(self, log_dir: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.log_dir = log_dir
+
+    def begin(self, *args: Any, **settings: Any) -> Any:
+        return self.outbox.ask(self.service.begin, self.log_dir)
 
     @master_only
     def before_run(self, runner: BaseRunner) -> None:
-        super().before_run(runner)
         if self.log_dir is None:
             self.log_dir = os.path.join(runner.work_dir or ".", "tf_logs")
-        self.outbox.ask(self.service.begin, self.log_dir)
+        super().before_run(runner)
 
     @property
     def writer(self) -> Any:
@@ -67,31 +62,25 @@ class TensorboardLoggerHook(TrackerHook):
 class WandbLoggerHook(TrackerHook):
     """Writes to Weights & Biases. At the end, files of the run with ``out_suffix`` become an artifact."""
 
-    service: WandbRun
+    kind = WandbRun
 
     def __init__(
         self,
         init_kwargs: dict[str, Any] | None = None,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
         commit: bool = True,
-        by_epoch: bool = True,
         with_step: bool = True,
         log_artifact: bool = True,
         out_suffix: str | tuple[str, ...] = (".log.json", ".log", ".py"),
         define_metric_cfg: dict[str, str] | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.open(WandbRun)
+        super().__init__(**kwargs)
         self.init_kwargs, self.commit, self.with_step = init_kwargs, commit, with_step
         self.log_artifact, self.out_suffix, self.define_metric_cfg = log_artifact, out_suffix, define_metric_cfg
 
-    @master_only
-    def before_run(self, runner: BaseRunner) -> None:
-        super().before_run(runner)
+    def begin(self, *args: Any, **settings: Any) -> Any:
         metrics = [{"name": name, "summary": kind} for name, kind in (self.define_metric_cfg or {}).items()]
-        self.begin(metrics, **(self.init_kwargs or {}))
+        return super().begin(metrics, **settings)
 
     @property
     def wandb(self) -> Any:
@@ -101,13 +90,11 @@ class WandbLoggerHook(TrackerHook):
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
-        tags = self.get_loggable_tags(runner)
-        if not tags:
-            return
+        tags, step = self.get_loggable_tags(runner), self.get_iter(runner)
         if self.with_step:
-            self.outbox.put(self.service.row, tags, step=self.get_iter(runner), commit=self.commit)
+            self.outbox.put(self.service.row, tags, step=step, commit=self.commit)
         else:
-            self.outbox.put(self.service.row, tags | {"global_step": self.get_iter(runner)}, commit=self.commit)
+            self.outbox.put(self.service.row, tags | {"global_step": step}, commit=self.commit)
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
@@ -124,7 +111,7 @@ class WandbLoggerHook(TrackerHook):
 class MlflowLoggerHook(TrackerHook):
     """Writes to MLflow; with ``log_model`` also the model, at the end."""
 
-    service: MlflowRun
+    kind = MlflowRun
 
     def __init__(
         self,
@@ -132,19 +119,13 @@ class MlflowLoggerHook(TrackerHook):
         tags: dict[str, Any] | None = None,
         params: dict[str, Any] | None = None,
         log_model: bool = True,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        by_epoch: bool = True,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.open(MlflowRun)
+        super().__init__(**kwargs)
         self.exp_name, self.tags, self.params, self.log_model = exp_name, tags, params, log_model
 
-    @master_only
-    def before_run(self, runner: BaseRunner) -> None:
-        super().before_run(runner)
-        if self.begin(active_run(), experiment=self.exp_name or ""):
+    def begin(self, *args: Any, **settings: Any) -> Any:
+        if super().begin(active_run(), experiment=self.exp_name or ""):
             self.service.activate()
         if self.tags is not None:
             self.outbox.put(self.service.tags, self.tags)
@@ -155,15 +136,8 @@ class MlflowLoggerHook(TrackerHook):
     def mlflow(self) -> Any:
         """Return the package, for your own calls, with the run that is open."""
         mlflow = need("mlflow", "MlflowLoggerHook", extra="tracking")
-        self.outbox.settle()
-        self.service.activate()
+        self.opened().activate()
         return mlflow
-
-    @master_only
-    def log(self, runner: BaseRunner) -> None:
-        tags = self.get_loggable_tags(runner)
-        if tags:
-            self.outbox.put(self.service.scalars, tags, self.get_iter(runner))
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
@@ -185,19 +159,16 @@ def active_run() -> str:
 class NeptuneLoggerHook(TrackerHook):
     """Writes to Neptune 1."""
 
-    service: NeptuneRun
+    kind = NeptuneRun
 
     def __init__(
         self,
         init_kwargs: dict[str, Any] | None = None,
-        interval: int = 10,
-        ignore_last: bool = True,
         reset_flag: bool = True,
         with_step: bool = True,
-        by_epoch: bool = True,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.open(NeptuneRun)
+        super().__init__(reset_flag=reset_flag, **kwargs)
         self.init_kwargs, self.with_step = init_kwargs, with_step
 
     @master_only
@@ -207,43 +178,26 @@ class NeptuneLoggerHook(TrackerHook):
     @property
     def run(self) -> Any:
         """Return Neptune's run, for your own calls."""
-        self.outbox.settle()
-        return self.service.run
+        return self.opened().run
 
-    @master_only
-    def log(self, runner: BaseRunner) -> None:
-        step = self.get_iter(runner) if self.with_step else None
-        self.outbox.put(self.service.scalars, self.get_loggable_tags(runner), step)
+    def get_step(self, runner: BaseRunner) -> int | None:
+        return self.get_iter(runner) if self.with_step else None
 
 
 @HOOKS.register_module()
 class ClearMLLoggerHook(TrackerHook):
     """Writes to ClearML."""
 
-    service: ClearMLTask
+    kind = ClearMLTask
 
-    def __init__(
-        self,
-        init_kwargs: dict[str, Any] | None = None,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        by_epoch: bool = True,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.open(ClearMLTask)
+    def __init__(self, init_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.init_kwargs = init_kwargs
-
-    @master_only
-    def before_run(self, runner: BaseRunner) -> None:
-        super().before_run(runner)
-        self.begin(**(self.init_kwargs or {}))
 
     @property
     def task(self) -> Any:
         """Return ClearML's task, for your own calls."""
-        self.outbox.settle()
-        return self.service.task
+        return self.opened().task
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
@@ -255,7 +209,7 @@ class ClearMLLoggerHook(TrackerHook):
 class DvcliveLoggerHook(TrackerHook):
     """Writes to DVCLive; with ``by_epoch`` one step per epoch, if results are in the buffer."""
 
-    service: DvcLiveRun
+    kind = DvcLiveRun
 
     def __init__(
         self,
@@ -267,21 +221,24 @@ class DvcliveLoggerHook(TrackerHook):
         dvclive: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.open(DvcLiveRun, given=dvclive is not None)
-        self.model_file = model_file
+        self.model_file, self._live = model_file, dvclive
+        super().__init__(interval=interval, ignore_last=ignore_last, reset_flag=reset_flag, by_epoch=by_epoch)
         self.begin(dvclive, **kwargs)
+
+    def _require_package(self) -> None:
+        if self._live is None:
+            super()._require_package()
 
     @property
     def dvclive(self) -> Any:
         """Return the ``Live`` object, for your own calls."""
-        self.outbox.settle()
-        return self.service.live
+        return self.opened().live
 
-    @master_only
-    def log(self, runner: BaseRunner) -> None:
-        step = runner.epoch if self.by_epoch else self.get_iter(runner)
-        self.outbox.put(self.service.scalars, self.get_loggable_tags(runner), step)
+    def before_run(self, runner: BaseRunner) -> None:
+        LoggerHook.before_run(self, runner)  # it is open already
+
+    def get_step(self, runner: BaseRunner) -> int | None:
+        return runner.epoch if self.by_epoch else self.get_iter(runner)
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
@@ -296,33 +253,23 @@ class DvcliveLoggerHook(TrackerHook):
     def after_train_epoch(self, runner: BaseRunner) -> None:
         super().after_train_epoch(runner)
         if self.model_file is not None:
-            runner.save_checkpoint(
-                os.path.dirname(self.model_file) or ".",
-                filename_tmpl=os.path.basename(self.model_file),
-                create_symlink=False,
-            )
+            folder, name = os.path.split(self.model_file)
+            runner.save_checkpoint(folder or ".", filename_tmpl=name, create_symlink=False)
 
 
 @HOOKS.register_module()
 class SegmindLoggerHook(OutboxHook):
     """Writes to Segmind."""
 
-    def __init__(
-        self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         utilities = need("segmind.tracking.fluent", "SegmindLoggerHook", package="segmind<1")
         self.log_metrics = utilities.log_metrics
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
         tags = self.get_loggable_tags(runner)
-        if tags:
-            self.outbox.put(self.log_metrics, metrics=tags, step=runner.epoch, epoch=runner.epoch)
-
-    @master_only
-    def after_run(self, runner: BaseRunner) -> None:
-        self.outbox.close()
+        self.outbox.put(self.log_metrics, metrics=tags, step=runner.epoch, epoch=runner.epoch)
 
 
 @HOOKS.register_module()
@@ -335,14 +282,11 @@ class PaviLoggerHook(OutboxHook):
         add_graph: bool | None = None,
         img_key: str | None = None,
         add_last_ckpt: bool = False,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        by_epoch: bool = True,
         add_graph_kwargs: dict[str, Any] | None = None,
         add_ckpt_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        super().__init__(**kwargs)
         for name, given in (("add_graph_kwargs", add_graph_kwargs), ("add_ckpt_kwargs", add_ckpt_kwargs)):
             if given is not None and not isinstance(given, Mapping):
                 raise ConfigTypeError(f"{name} must be a dict, got {type(given).__name__}")
@@ -365,22 +309,21 @@ class PaviLoggerHook(OutboxHook):
     def _begin(self, settings: dict[str, Any]) -> None:
         self.writer = self.pavi.SummaryWriter(**settings)
 
+    def _call(self, method: str, *args: Any, **settings: Any) -> None:
+        """Call a method of the writer, which exists only in the thread of the outbox."""
+        getattr(self.writer, method)(*args, **settings)
+
     @master_only
     def log(self, runner: BaseRunner) -> None:
         tags = self.get_loggable_tags(runner, add_mode=False)
-        if tags:
-            self.outbox.put(self._send, self.get_mode(runner), tags, self.get_step(runner))
-
-    def _send(self, *args: Any) -> None:
-        self.writer.add_scalars(*args)
+        self.outbox.put(self._call, "add_scalars", self.get_mode(runner), tags, self.get_step(runner))
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
-        if self.add_last_ckpt and runner.work_dir is not None:
-            path = os.path.join(runner.work_dir, "latest.pth")
-            if os.path.isfile(path):
-                self.outbox.send(self._send_file, os.path.basename(runner.work_dir), path, self.get_iter(runner))
+        folder = runner.work_dir or ""
+        path = os.path.join(folder, "latest.pth")
+        if self.add_last_ckpt and folder and os.path.isfile(path):
+            tag, now = os.path.basename(folder), self.get_iter(runner)
+            send = partial(self._call, "add_snapshot_file", tag=tag, snapshot_file_path=path, iteration=now)
+            self.outbox.send(send)
         self.outbox.close(lambda: self.writer.close())
-
-    def _send_file(self, tag: str, path: str, iteration: int) -> None:
-        self.writer.add_snapshot_file(tag=tag, snapshot_file_path=path, iteration=iteration)
