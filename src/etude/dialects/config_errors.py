@@ -45,12 +45,12 @@ def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     message = _message_of(error)
     if isinstance(error, FileNotFoundError) and re.search(r"\.(pth|pt|ckpt|bin|safetensors)\b|checkpoint", message):
         return ResumeError(message)
-    at = _place_of(error, plan) or (display(plan.files[0]) if plan.files else "")
+    at = place_of(error, plan) or (display(plan.files[0]) if plan.files else "")
     return ConfigError(_refusal_message(error, message), at=at)
 
 
 def _with_place(error: ConfigError, plan: Plan) -> ConfigError | None:
-    at = _place_of(error, plan)
+    at = place_of(error, plan)
     return ConfigError([replace(finding, at=at) for finding in error.findings]) if at else None
 
 
@@ -108,7 +108,7 @@ def _type_name(given: Mapping[str, Any]) -> str:
     return kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
 
 
-def _place_of(error: BaseException, plan: Plan) -> str:
+def place_of(error: BaseException, plan: Plan) -> str:
     """Return the place in the config of the part that was being built, or of the hook that raised; else empty."""
     made, entries = _being_made(error), list(_entries_with_type((), plan.source))
     if not plan.places or not entries:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import logging
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -26,6 +24,7 @@ from etude.config.files import display
 from etude.core.run import Run
 from etude.data.torch_loader.epoch_seeds import end_workers
 from etude.data.torch_loader.passes import workers_of
+from etude.dialects.config_errors import place_of
 from etude.dialects.mmcv1.live import checks
 from etude.dialects.mmcv1.live.hooks.evaluation import EvalHook
 from etude.dialects.mmcv1.live.runner import runners
@@ -41,7 +40,6 @@ from etude.errors import (
     ConfigError,
     DataError,
     EtudeError,
-    Finding,
     NoCheckpoint,
     ResumeError,
     UserCodeError,
@@ -49,6 +47,7 @@ from etude.errors import (
 )
 from etude.hooks.signals import Signals, Stops
 from etude.plan import Plan
+from etude.records import replace
 
 if TYPE_CHECKING:
     from etude.build import Options
@@ -377,7 +376,8 @@ def _errors_with_place(plan: Plan, what: str, at: str = "") -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError([_with_place(f, _place_in(plan, f.message) or place) for f in error.findings]) from error
+        found = place_of(error, plan) or place
+        raise ConfigError([one if one.at else replace(one, at=found) for one in error.findings]) from error
     except EtudeError:
         raise
     except FileNotFoundError as error:
@@ -395,34 +395,8 @@ def _as_mistake(error: Exception, plan: Plan, what: str, at: str) -> EtudeError:
     if raised is not None or not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
         line = f" at {raised}" if raised is not None else ""
         return UserCodeError(f"{place}: {what} raised {type(error).__name__}{line}: {text}")
-    made = "" if at else _place_in(plan, text)
+    made = "" if at else place_of(error, plan)
     return ConfigError(text if made else f"{what}: {text}", at=made or place)
-
-
-def _place_in(plan: Plan, message: str) -> str:
-    """Return the place of the component whose name begins a message, as in those of registries: ``SGD: …``."""
-    name = re.match(r"\w+", message)
-    specs = [optimizer.spec for optimizer in plan.optimizers.values()] + [hook.spec for hook in plan.hooks]
-    specs += [loader.dataset for loader in plan.data.values()] + [plan.model]
-    found = next((str(spec.at) for spec in specs if name and spec.name == name[0] and spec.at.file), "")
-    return found or (_deep_place(plan, name[0]) if name else "")
-
-
-def _deep_place(plan: Plan, name: str) -> str:
-    """Return the place of the argument that contains a part called ``name``."""
-    specs = [plan.model, *(loader.dataset for loader in plan.data.values())]
-    places = (spec.place(key) for spec in specs for key, value in spec.args.items() if _has_part(value, name))
-    return next((str(place) for place in places if place.file), "")
-
-
-def _has_part(value: Any, name: str) -> bool:
-    if isinstance(value, Mapping):
-        return value.get("type") == name or any(_has_part(item, name) for item in value.values())
-    return isinstance(value, list | tuple) and any(_has_part(item, name) for item in value)
-
-
-def _with_place(finding: Finding, place: str) -> Finding:
-    return finding if finding.at else Finding(place, finding.message, finding.hint, finding.severity)
 
 
 def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mapping[str, Any]:
@@ -439,7 +413,7 @@ def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mappin
 
 def _evaluate_once(plan: Plan, options: Options, source: Mapping[str, Any]) -> Mapping[str, Any]:
     """Let the evaluation hook run once, with its project's loop over the data, and save nothing."""
-    runner: Any = build(dataclasses.replace(plan, source=source), options).runner
+    runner: Any = build(replace(plan, source=source), options).runner
     hook: Any = next((hook for hook in runner.hooks if isinstance(hook, EvalHook)), None)
     if hook is None:
         raise ConfigError("the config has no `evaluation`, which says what to measure", at=str(plan.model.at))
