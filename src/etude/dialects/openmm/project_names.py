@@ -26,23 +26,9 @@ _OWNERS = {
 }
 #: Packages whose configs refer to one another (`mmpretrain::…`, `default_scope`).
 _PACKAGES = [
-    "mmaction",
-    "mmagic",
-    "mmcls",
-    "mmdet",
-    "mmdet3d",
-    "mmedit",
-    "mmengine",
-    "mmocr",
-    "mmpose",
-    "mmpretrain",
-    "mmrazor",
-    "mmrotate",
-    "mmseg",
-    "mmselfsup",
-    "mmtrack",
-    "mmyolo",
-]
+    "mmaction", "mmagic", "mmcls", "mmdet", "mmdet3d", "mmedit", "mmengine", "mmocr", "mmpose", "mmpretrain", "mmrazor",
+    "mmrotate", "mmseg", "mmselfsup", "mmtrack", "mmyolo",
+]  # fmt: skip
 _SAME = (
     "mmcls mmdet mmdet3d mmtrack mmpose mmedit mmocr mmgen mmfewshot mmrazor mmflow mmhuman3d mmrotate mmselfsup "
     "mmyolo mmpretrain mmagic"

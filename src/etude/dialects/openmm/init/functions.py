@@ -5,46 +5,33 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
 def constant_init(module: nn.Module, val: float, bias: float = 0) -> None:
-    if _weight(module) is not None:
-        nn.init.constant_(_weight(module), val)  # type: ignore[arg-type]
-    _set_bias(module, bias)
+    _fill(module, bias, nn.init.constant_, val)
 
 
 def xavier_init(module: nn.Module, gain: float = 1, bias: float = 0, distribution: str = "normal") -> None:
     fill = _choose(distribution, uniform=nn.init.xavier_uniform_, normal=nn.init.xavier_normal_)
-    weight = _weight(module)
-    if weight is not None:
-        fill(weight, gain=gain)
-    _set_bias(module, bias)
+    _fill(module, bias, fill, gain=gain)
 
 
 def normal_init(module: nn.Module, mean: float = 0, std: float = 1, bias: float = 0) -> None:
-    weight = _weight(module)
-    if weight is not None:
-        nn.init.normal_(weight, mean, std)
-    _set_bias(module, bias)
+    _fill(module, bias, nn.init.normal_, mean, std)
 
 
 def trunc_normal_init(
     module: nn.Module, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, bias: float = 0
 ) -> None:
-    weight = _weight(module)
-    if weight is not None:
-        trunc_normal_(weight, mean, std, a, b)
-    _set_bias(module, bias)
+    _fill(module, bias, trunc_normal_, mean, std, a, b)
 
 
 def uniform_init(module: nn.Module, a: float = 0, b: float = 1, bias: float = 0) -> None:
-    weight = _weight(module)
-    if weight is not None:
-        nn.init.uniform_(weight, a, b)
-    _set_bias(module, bias)
+    _fill(module, bias, nn.init.uniform_, a, b)
 
 
 def kaiming_init(
@@ -56,10 +43,7 @@ def kaiming_init(
     distribution: str = "normal",
 ) -> None:
     fill = _choose(distribution, uniform=nn.init.kaiming_uniform_, normal=nn.init.kaiming_normal_)
-    weight = _weight(module)
-    if weight is not None:
-        fill(weight, a=a, mode=mode, nonlinearity=nonlinearity)
-    _set_bias(module, bias)
+    _fill(module, bias, fill, a=a, mode=mode, nonlinearity=nonlinearity)
 
 
 def caffe2_xavier_init(module: nn.Module, bias: float = 0) -> None:
@@ -90,12 +74,10 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
         return tensor.clamp_(min=a, max=b)
 
 
-def _weight(module: nn.Module) -> Tensor | None:
-    weight: Tensor | None = getattr(module, "weight", None)
-    return weight
-
-
-def _set_bias(module: nn.Module, bias: float) -> None:
+def _fill(module: nn.Module, bias: float, fill: Callable[..., Tensor], *args: Any, **settings: Any) -> None:
+    """Call ``fill`` with the weight, and set the bias, as far as the module has them."""
+    if getattr(module, "weight", None) is not None:
+        fill(module.weight, *args, **settings)
     if getattr(module, "bias", None) is not None:
         nn.init.constant_(module.bias, bias)  # type: ignore[arg-type]
 

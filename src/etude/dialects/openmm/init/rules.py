@@ -25,6 +25,10 @@ from etude.errors import UserError
 class BaseInit:
     """Initialises modules whose class, or a direct base of it, is in ``layer``; all modules if ``wholemodule``."""
 
+    #: Initialises one module, and the names of its arguments, in the order of the log.
+    function: Callable[..., None]
+    arguments: tuple[str, ...] = ()
+
     def __init__(
         self, *, bias: float = 0, bias_prob: float | None = None, layer: str | list[str] | None = None
     ) -> None:
@@ -50,77 +54,65 @@ class BaseInit:
             update_init_info(module, init_info=self._get_init_info())
 
     def _fill(self, module: nn.Module) -> None:
-        raise NotImplementedError
+        self.function(module, **self._arguments(), bias=self.bias)
 
-    def _said(self) -> dict[str, Any]:
-        return {}
+    def _arguments(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.arguments}
 
     def _get_init_info(self) -> str:
-        said = ", ".join(f"{name}={value}" for name, value in {**self._said(), "bias": self.bias}.items())
+        said = ", ".join(f"{name}={value}" for name, value in {**self._arguments(), "bias": self.bias}.items())
         return f"{type(self).__name__}: {said}"
 
 
 class ConstantInit(BaseInit):
+    function = staticmethod(constant_init)
+    arguments = ("val",)
+
     def __init__(self, val: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.val = val
 
-    def _fill(self, module: nn.Module) -> None:
-        constant_init(module, self.val, self.bias)
-
-    def _said(self) -> dict[str, Any]:
-        return {"val": self.val}
-
 
 class XavierInit(BaseInit):
+    function = staticmethod(xavier_init)
+    arguments = ("gain", "distribution")
+
     def __init__(self, gain: float = 1, distribution: str = "normal", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.gain, self.distribution = gain, distribution
 
-    def _fill(self, module: nn.Module) -> None:
-        xavier_init(module, self.gain, self.bias, self.distribution)
-
-    def _said(self) -> dict[str, Any]:
-        return {"gain": self.gain, "distribution": self.distribution}
-
 
 class NormalInit(BaseInit):
+    function = staticmethod(normal_init)
+    arguments = ("mean", "std")
+
     def __init__(self, mean: float = 0, std: float = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.mean, self.std = mean, std
 
-    def _fill(self, module: nn.Module) -> None:
-        normal_init(module, self.mean, self.std, self.bias)
-
-    def _said(self) -> dict[str, Any]:
-        return {"mean": self.mean, "std": self.std}
-
 
 class TruncNormalInit(BaseInit):
+    function = staticmethod(trunc_normal_init)
+    arguments = ("a", "b", "mean", "std")
+
     def __init__(self, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.mean, self.std, self.a, self.b = mean, std, a, b
 
-    def _fill(self, module: nn.Module) -> None:
-        trunc_normal_init(module, self.mean, self.std, self.a, self.b, self.bias)
-
-    def _said(self) -> dict[str, Any]:
-        return {"a": self.a, "b": self.b, "mean": self.mean, "std": self.std}
-
 
 class UniformInit(BaseInit):
+    function = staticmethod(uniform_init)
+    arguments = ("a", "b")
+
     def __init__(self, a: float = 0, b: float = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.a, self.b = a, b
 
-    def _fill(self, module: nn.Module) -> None:
-        uniform_init(module, self.a, self.b, self.bias)
-
-    def _said(self) -> dict[str, Any]:
-        return {"a": self.a, "b": self.b}
-
 
 class KaimingInit(BaseInit):
+    function = staticmethod(kaiming_init)
+    arguments = ("a", "mode", "nonlinearity", "distribution")
+
     def __init__(
         self,
         a: float = 0,
@@ -132,14 +124,9 @@ class KaimingInit(BaseInit):
         super().__init__(**kwargs)
         self.a, self.mode, self.nonlinearity, self.distribution = a, mode, nonlinearity, distribution
 
-    def _fill(self, module: nn.Module) -> None:
-        kaiming_init(module, self.a, self.mode, self.nonlinearity, self.bias, self.distribution)
-
-    def _said(self) -> dict[str, Any]:
-        return {
-            "a": self.a, "mode": self.mode, "nonlinearity": self.nonlinearity,
-            "distribution ": self.distribution,  # with the blank that the originals log
-        }  # fmt: skip
+    def _get_init_info(self) -> str:
+        # The originals log a blank behind this name.
+        return super()._get_init_info().replace("distribution=", "distribution =")
 
 
 class Caffe2XavierInit(KaimingInit):
