@@ -1,40 +1,21 @@
-"""mmcv's checkpoint layout: ``meta``, ``state_dict``, ``optimizer``, written whole or not at all, and found again."""
+"""Writes mmcv's checkpoints whole or not at all, and finds the newest one."""
 
 from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from torch.optim import Optimizer
 
 from etude.checkpoint.formats import foreign
 from etude.checkpoint.formats.torch_file import save_file
 from etude.checkpoint.storage import chaos, disk
 from etude.dialects.openmm.config.dict_base import AttributeDict
-from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION
-from etude.dialects.openmm.state import get_state_dict_v1, unwrapped, weights_to_cpu
 from etude.errors import ResumeError
 
 LATEST = "latest.pth"
-
-
-def content(model: Any, *, optimizer: Any = None, meta: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return what a checkpoint holds, in mmcv's order of keys; ``meta`` is completed in place."""
-    meta = {} if meta is None else meta
-    meta.update(mmcv_version=MMCV_VERSION, time=time.asctime())
-    classes = getattr(unwrapped(model), "CLASSES", None)
-    if classes is not None:
-        meta.update(CLASSES=classes)
-    found: dict[str, Any] = {"meta": meta, "state_dict": weights_to_cpu(get_state_dict_v1(model))}
-    if isinstance(optimizer, Optimizer):
-        found["optimizer"] = optimizer.state_dict()
-    elif isinstance(optimizer, dict):
-        found["optimizer"] = {name: one.state_dict() for name, one in optimizer.items()}
-    return found
 
 
 def write(path: str, checkpoint: Mapping[str, Any]) -> None:
@@ -45,8 +26,10 @@ def write(path: str, checkpoint: Mapping[str, Any]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Configs anywhere in ``value`` as plain dicts, and numpy's numbers as Python's: a file names no class of ours, so
-    that mmcv can read it as well, and none of numpy's, so that a plain ``torch.load`` can."""
+    """Return ``value`` with configs inside as plain dicts, and numpy's numbers as Python's.
+
+    The file then names no class of Étude, so that mmcv can read it, and none of numpy, so that ``torch.load`` can.
+    """
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, AttributeDict):
@@ -65,7 +48,7 @@ def link_latest(folder: str, name: str) -> None:
 
 
 def candidates(folder: str) -> Iterator[str]:
-    """Checkpoints to resume from, best first: what ``latest.pth`` names, then by their trailing number."""
+    """Yield checkpoints to resume from, best first: what ``latest.pth`` names, then by their trailing number."""
     latest = os.path.join(folder, LATEST)
     first = os.path.realpath(latest) if os.path.exists(latest) else None
     if first is not None:

@@ -22,10 +22,11 @@ class CheckpointLoader(Loader):
 
     @classmethod
     def load_checkpoint(cls, filename: str, map_location: Any = None, logger: Any = "current") -> Any:
-        load = cls._get_checkpoint_loader(filename)
-        name = getattr(load, "__name__", "loader").removeprefix("load_from_")
-        print_log(f"Loads checkpoint by {name} backend from path: {filename}", logger=logger)
-        return load(filename, map_location)
+        return super().load_checkpoint(filename, map_location, logger)
+
+    @classmethod
+    def _announce(cls, source: str, filename: str, logger: Any) -> None:
+        print_log(f"Loads checkpoint by {source} backend from path: {filename}", logger=logger)
 
 
 register_all(CheckpointLoader)

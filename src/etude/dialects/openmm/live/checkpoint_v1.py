@@ -12,7 +12,7 @@ from torch import nn
 from etude.dialects.openmm.live.loader import Loader, below, register_all, revised, save_atomically, state_of
 from etude.dialects.openmm.logging import rank
 from etude.dialects.openmm.state import get_state_dict_v1 as get_state_dict
-from etude.dialects.openmm.state import is_wrapper, load_fitting, weights_to_cpu
+from etude.dialects.openmm.state import load_fitting, unwrapped, weights_to_cpu
 
 #: Wrappers put ``module.`` in front of every key.
 DEFAULT_REVISE = ((r"^module\.", ""),)
@@ -26,13 +26,9 @@ class CheckpointLoader(Loader):
     _schemes: dict[str, Any] = {}
 
     @classmethod
-    def load_checkpoint(cls, filename: str, map_location: Any = None, logger: Any = None) -> Any:
-        load = cls._get_checkpoint_loader(filename)
-        name = getattr(load, "__name__", "loader").removeprefix("load_from_")
-        text = f"load checkpoint from {name} path: {filename}"
+    def _announce(cls, source: str, filename: str, logger: Any) -> None:
         if logger is not None:
-            logger.info(text)
-        return load(filename, map_location)
+            logger.info(f"load checkpoint from {source} path: {filename}")
 
 
 register_all(CheckpointLoader)
@@ -74,22 +70,28 @@ def load_checkpoint(
     return checkpoint
 
 
+def content(model: Any, *, optimizer: Any = None, meta: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return what a checkpoint holds, in mmcv's order of keys; ``meta`` is completed in place.
+
+    The weights are on the CPU. The state of several optimizers is a dict by name.
+    """
+    meta = {} if meta is None else meta
+    meta.update(mmcv_version=MMCV_VERSION, time=time.asctime())
+    classes = getattr(unwrapped(model), "CLASSES", None)
+    if classes is not None:
+        meta.update(CLASSES=classes)
+    found: dict[str, Any] = {"meta": meta, "state_dict": weights_to_cpu(get_state_dict(model))}
+    if isinstance(optimizer, torch.optim.Optimizer):
+        found["optimizer"] = optimizer.state_dict()
+    elif isinstance(optimizer, dict):
+        found["optimizer"] = {name: one.state_dict() for name, one in optimizer.items()}
+    return found
+
+
 def save_checkpoint(
     model: Any, filename: str, optimizer: Any = None, meta: dict[str, Any] | None = None, file_client_args: Any = None
 ) -> None:
-    """``meta``, the weights on the CPU and the state of the optimizer (or of several, by name)."""
-    if meta is None:
-        meta = {}
-    elif not isinstance(meta, dict):
+    """Write :func:`content` to ``filename``."""
+    if meta is not None and not isinstance(meta, dict):
         raise TypeError(f"meta must be a dict or None, but got {type(meta)}")
-    meta.update(mmcv_version=MMCV_VERSION, time=time.asctime())
-    if is_wrapper(model):
-        model = model.module
-    if getattr(model, "CLASSES", None) is not None:
-        meta.update(CLASSES=model.CLASSES)
-    checkpoint: dict[str, Any] = {"meta": meta, "state_dict": weights_to_cpu(get_state_dict(model))}
-    if isinstance(optimizer, torch.optim.Optimizer):
-        checkpoint["optimizer"] = optimizer.state_dict()
-    elif isinstance(optimizer, dict):
-        checkpoint["optimizer"] = {name: one.state_dict() for name, one in optimizer.items()}
-    save_atomically(checkpoint, filename)
+    save_atomically(content(model, optimizer=optimizer, meta=meta), filename)

@@ -53,8 +53,13 @@ class Loader:
 
     @classmethod
     def load_checkpoint(cls, filename: str, map_location: Any = None, logger: Any = None) -> Any:
-        """Return the checkpoint that ``filename`` leads to, as it stands in the file."""
-        return cls._get_checkpoint_loader(filename)(filename, map_location)
+        """Log where ``filename`` is loaded from, and return the checkpoint as it stands in the file."""
+        load = cls._get_checkpoint_loader(filename)
+        cls._announce(getattr(load, "__name__", "loader").removeprefix("load_from_"), filename, logger)
+        return load(filename, map_location)
+
+    @classmethod
+    def _announce(cls, source: str, filename: str, logger: Any) -> None: ...
 
 
 def load_from_local(filename: str, map_location: Any = None) -> Any:

@@ -36,7 +36,7 @@ from etude.dialects.mmcv1.live.runner.resuming import Position, Restored, Resumi
 from etude.dialects.mmcv1.live.runner.wiring import hold_back
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.openmm.errors import ConfigTypeError, ConfigValueError
-from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, load_checkpoint, load_state_dict
+from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, content, load_checkpoint, load_state_dict
 from etude.dialects.openmm.live.loader import revised, state_of
 from etude.dist.world import World
 from etude.errors import ResumeError
@@ -309,12 +309,12 @@ class BaseRunner(Resuming, Registration):
             self._position.unsettled.append((path, self._exact_state() or {}))
             return
         state, self.saver = self._exact_state() if save_optimizer else None, None
-        content = files.content(self.model, optimizer=self.optimizer if save_optimizer else None, meta=meta)
+        found = content(self.model, optimizer=self.optimizer if save_optimizer else None, meta=meta)
         if state is not None:
-            content[exact.KEY] = state
+            found[exact.KEY] = state
             self._position.unsettled.append((path, state))
             exact.remove_note(path)
-        self.later.write(partial(files.write, path), files.plain(content))
+        self.later.write(partial(files.write, path), files.plain(found))
         if save_optimizer and not filename.startswith("best_"):
             self.later.then(partial(self._position.note_saved, path, max(self.engine.done, self.engine.step)))
         if create_symlink:
