@@ -7,33 +7,112 @@ from typing import Any
 
 from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
-from etude.dialects.mmcv1.bounds import refused
 from etude.dialects.mmcv1.listing import KEYS, registries
 from etude.dialects.mmcv1.tracking import tracks
+from etude.dialects.openmm.checks.bounds import (
+    OF_OPTIMIZERS,
+    OPEN_SHARE,
+    Bound,
+    Bounds,
+    bounds_of,
+    is_number,
+    is_whole,
+    unquoted,
+)
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.schemas import written
 from etude.dialects.openmm.checks.typos import report_methods
 from etude.dialects.openmm.checks.weights import report_weights
+from etude.dialects.openmm.metric_rules import GREATER_KEYS, LESS_KEYS, guess
 from etude.errors import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
-_WORDS: Mapping[str, Sequence[str]] = {
-    "warmup": ("constant", "linear", "exp"),
-    "rule": ("greater", "less"),
-    "anneal_strategy": ("cos", "linear"),
-}
-#: Shares of a run that mmcv requires as floats.
-_SHARES = ("pct_start", "start_percent")
-_DECAYS = ("bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult")
 _MODES = ("train", "val")
+_BACKENDS = ("nccl", "gloo", "mpi", "ucc")
 #: The keys of ``paramwise_cfg`` that mmcv's optimizer constructor reads.
 _PARAMWISE = KEYS.fields("PARAMWISE")
-#: Metrics of MMClassification whose names do not show whether greater is better.
-_NO_DIRECTION = ("recall", "f1_score", "support")
 _HOOK = "etude.dialects.mmcv1.live.hooks.hook:Hook"
-_BACKENDS = ("nccl", "gloo", "mpi", "ucc")
+
+
+def _one_of(*words: str) -> Bound:
+    return Bound(lambda value: not isinstance(value, str) or value in words, f"one of {', '.join(words)}", words)
+
+
+def _is_step(value: Any) -> bool:
+    steps = value if isinstance(value, list) else [value]
+    return all(is_whole(step) and step > 0 for step in steps)
+
+
+def _is_ratio(value: Any) -> bool:
+    if isinstance(value, float):
+        return True
+    return isinstance(value, tuple) and len(value) in (1, 2) and all(map(is_number, value))
+
+
+def _is_per_group(value: Any) -> bool:
+    """Return whether ``value`` is a number, a list with one per group, or a dict with either per optimizer."""
+    return is_number(value) or isinstance(value, list | dict)
+
+
+_WHOLE = Bound(lambda value: is_whole(value) and value > 0, "a whole number above 0")
+_FACTOR = Bound(lambda value: is_number(value) and 0 < value <= 1, "a number above 0 and at most 1")
+_BY_ITERATION = Bound(lambda value: value is False, "False: this policy counts iterations")
+_RATIO = Bound(_is_ratio, "a tuple or a float, such as (10, 1e-4)")
+_PER_GROUP = Bound(_is_per_group, "a number, a list with one per group, or a dict with one per optimizer")
+#: mmcv refuses 0 and 1 as whole numbers.
+_SHARE = Bound(lambda value: isinstance(value, float) and 0 <= value <= 1, "a float between 0 and 1")
+_SCALE = Bound(
+    lambda value: isinstance(value, float | dict) or value == "dynamic", "a float (512.0), a dict or 'dynamic'"
+)
+
+#: Values that mmcv's classes refuse.
+BOUNDS: Bounds = {
+    **OF_OPTIMIZERS,
+    "*UpdaterHook": {"warmup": _one_of("constant", "linear", "exp"), "anneal_strategy": _one_of("cos", "linear")},
+    "Step*UpdaterHook": {"step": Bound(_is_step, "a whole number above 0, or a list of such")},
+    "FlatCosine*UpdaterHook": {"start_percent": _SHARE},
+    "Cyclic*UpdaterHook": {
+        "target_ratio": _RATIO,
+        "cyclic_times": _WHOLE,
+        "step_ratio_up": Bound(lambda value: is_number(value) and 0 <= value < 1, "a number from 0 to below 1"),
+        "by_epoch": _BY_ITERATION,
+    },
+    "CyclicLrUpdaterHook": {"gamma": _FACTOR},
+    "OneCycle*UpdaterHook": {
+        "by_epoch": _BY_ITERATION,
+        "max_lr": _PER_GROUP,
+        "base_momentum": _PER_GROUP,
+        "max_momentum": _PER_GROUP,
+        "total_steps": _WHOLE,
+        "pct_start": _SHARE,
+    },
+    "CosineRestart*UpdaterHook": {
+        "periods": Bound(lambda value: isinstance(value, list) and _is_step(value), "a list of whole numbers above 0"),
+        "restart_weights": Bound(lambda value: isinstance(value, list) and all(map(is_number, value)), "a list"),
+    },
+    "*EMAHook": {"momentum": OPEN_SHARE, "interval": _WHOLE},
+    "GradientCumulative*": {"cumulative_iters": _WHOLE},
+    "*Fp16OptimizerHook": {"loss_scale": _SCALE},
+    "ProfilerHook": {"profile_iters": _WHOLE},
+    "EvalHook": {
+        "interval": Bound(lambda value: not isinstance(value, int) or value > 0, "positive"),
+        "start": Bound(lambda value: not isinstance(value, int) or value >= 0, "at least 0"),
+        "save_best": Bound(lambda value: isinstance(value, str), "the name of a result ('auto' takes the first one)"),
+        "rule": _one_of("greater", "less"),
+    },
+}
+#: Values that are no arguments of a class.
+_ELSEWHERE: Mapping[Path, Bound] = {
+    ("log_level",): _one_of(*_LEVELS),
+    ("seed",): Bound(lambda value: isinstance(value, int), "a whole number or None"),
+    ("fp16", "loss_scale"): _SCALE,
+    # Other packages add backends, so an unknown one is only wrong if it is misspelt.
+    ("dist_params", "backend"): Bound(
+        lambda value: value in _BACKENDS or not _similar_word(str(value), _BACKENDS), "a backend", _BACKENDS
+    ),
+}
 
 
 def report_values(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None]) -> None:
@@ -42,30 +121,23 @@ def report_values(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], 
         target = target_of(path, value) if isinstance(value, Mapping) else None
         if target:
             _arguments(low, path, value, target)
-    _one_of(low, ("log_level",), _LEVELS)
+    for path, bound in _ELSEWHERE.items():
+        _report_bound(low, path, low.tree.get(*path), bound)
     for rule in _RULES:
         rule(low)
+    report_weights(low, "load_from", "resume_from")
     _class_arguments(low, target_of)
-    backend = low.tree.get("dist_params", "backend")
-    if isinstance(backend, str) and backend not in _BACKENDS and _similar_word(backend, _BACKENDS):
-        low.error(
-            low.place("dist_params", "backend"),
-            f"dist_params.backend is {backend!r}",
-            f"did you mean {_similar_word(backend, _BACKENDS)!r}?",
-        )
 
 
 def _arguments(low: Lowering, path: Path, given: Mapping[Any, Any], target: str) -> None:
+    for key, bound in bounds_of(target.rpartition(":")[2], BOUNDS):
+        _report_bound(low, (*path, key), given.get(key), bound)
     signature = scan.signature(target, known=kept)
     takes = {parameter.key: parameter for parameter in (signature.parameters if signature else ())}
     for name, parameter in takes.items():
         value, annotation = given.get(name), written(parameter.annotation)
         where = (*path, name)
-        if name in _WORDS:
-            _one_of(low, where, _WORDS[name])
-        elif name in _SHARES and name in given and not (isinstance(value, float) and 0 <= value <= 1):
-            low.error(low.place(*where), f"{dotted(where)} must be a float between 0 and 1, not {value!r}")
-        elif (
+        if (
             isinstance(value, str | list | tuple | dict)
             and _is_scalar(declared(annotation))
             and not _is_reported(low, where)
@@ -74,14 +146,18 @@ def _arguments(low: Lowering, path: Path, given: Mapping[Any, Any], target: str)
                 conform(value, annotation)
             except Misfit as misfit:
                 low.error(low.place(*where), f"{dotted(where)} must be {misfit}", misfit.hint)
-    for refusal in refused(target.rpartition(":")[2], given):
-        where = (*path, refusal.key)
-        if not _is_reported(low, where):
-            low.error(low.place(*where), f"{dotted(where)} {refusal.message}", refusal.hint)
     for ending in ("lr", "momentum"):
         pair = (f"min_{ending}", f"min_{ending}_ratio")
         if all(name in takes for name in pair) and (given.get(pair[0]) is None) == (given.get(pair[1]) is None):
             low.error(low.place(*path), f"{dotted(path)} needs exactly one of {pair[0]} and {pair[1]}")
+
+
+def _report_bound(low: Lowering, where: Path, value: Any, bound: Bound) -> None:
+    if value is None or bound.fits(value) or _is_reported(low, where):
+        return
+    texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+    hint = suggest(texts[0], bound.words) if bound.words and texts else unquoted(texts[0]) if texts else ""
+    low.error(low.place(*where), f"{dotted(where)} must be {bound.want}, not {value!r}", hint)
 
 
 def _is_reported(low: Lowering, path: Path) -> bool:
@@ -94,12 +170,19 @@ def _is_scalar(want: Want) -> bool:
     return all(part[0] in ("int", "float", "bool", "none") for part in (want[1:] if want[0] == "union" else (want,)))
 
 
-def _one_of(low: Lowering, path: Path, words: Sequence[str]) -> None:
-    value = low.tree.get(*path)
-    if isinstance(value, str) and value not in words:
-        low.error(
-            low.place(*path), f"{dotted(path)} must be one of {', '.join(words)}, not {value!r}", suggest(value, words)
-        )
+def _warmup(low: Lowering) -> None:
+    for key in ("lr_config", "momentum_config"):
+        given = low.tree.get(key)
+        if not isinstance(given, Mapping) or given.get("warmup") is None:
+            continue
+        iters = given.get("warmup_iters")
+        if iters is None:
+            low.error(low.place(key, "warmup"), f"{key}.warmup needs warmup_iters", "how many iterations it lasts")
+        elif is_number(iters) and iters <= 0:
+            low.error(
+                low.place(key, "warmup_iters"), f"{key}.warmup_iters must be above 0 with a warmup, not {iters!r}"
+            )
+        _report_bound(low, (key, "warmup_ratio"), given.get("warmup_ratio"), _FACTOR)
 
 
 def _milestones(low: Lowering) -> None:
@@ -109,34 +192,14 @@ def _milestones(low: Lowering) -> None:
             low.warning(low.place(key, "step"), f"{key}.step {steps} does not ascend: later ones are never reached")
 
 
-def _periods(low: Lowering) -> None:
-    """Report restarts that end before the run does: mmcv finds no period for the rest, and raises an error there."""
-    for key in ("lr_config", "momentum_config"):
-        if str(low.tree.get(key, "policy", default=low.tree.get(key, "type"))).partition("Restart")[0] != "Cosine":
-            continue
-        by_epoch = low.tree.get(key, "by_epoch", default=True)
-        length = low.tree.get("runner", "max_epochs" if by_epoch else "max_iters")
-        if length is None and by_epoch:
-            length = low.tree.get("total_epochs")
-        periods: Any = low.tree.get(key, "periods")
-        whole = isinstance(periods, list) and all(type(one) is int for one in periods) and isinstance(length, int)
-        if whole and sum(periods) < length:
-            unit = "epoch" if by_epoch else "iteration"
-            low.error(
-                low.place(key, "periods"),
-                f"{key}.periods {periods} end after {unit} {sum(periods)}, the run has {length}",
-                "give periods that reach its end, and a restart weight for each",
-            )
-
-
 def _run_length(low: Lowering) -> None:
     if low.tree.get("runner", "max_epochs") is not None and low.tree.get("runner", "max_iters") is not None:
         low.error(low.place("runner", "max_iters"), "only one of runner.max_epochs and runner.max_iters can be given")
         return
-    length = {"EpochBasedRunner": "max_epochs", "IterBasedRunner": "max_iters"}.get(str(low.tree.get("runner", "type")))
-    given = low.tree.get("runner")
-    if length and length not in given and not _similar_word(length, given) and "total_epochs" not in low.tree.values:
-        low.error(low.place("runner"), f"{given['type']} needs `{length}`", f"runner = dict(…, {length}=…)")
+    kind = str(low.tree.get("runner", "type"))
+    length = {"EpochBasedRunner": "max_epochs", "IterBasedRunner": "max_iters"}.get(kind)
+    if length and "total_epochs" not in low.tree.values:
+        _need(low, ("runner",), length, kind, f"runner = dict(…, {length}=…)")
 
 
 def _two_lengths(low: Lowering) -> None:
@@ -163,53 +226,53 @@ def _rules_by_parameter(low: Lowering) -> None:
 
 def _constructor(low: Lowering) -> None:
     name = low.tree.get("optimizer", "constructor")
-    known = [
-        *registries()["OPTIMIZER_BUILDERS"],
-        *(n for (table, n) in low.registered if table == "OPTIMIZER_BUILDERS"),
-    ]
+    own = [entry for table, entry in low.registered if table == "OPTIMIZER_BUILDERS"]
+    known = [*registries()["OPTIMIZER_BUILDERS"], *own]
     if isinstance(name, str) and name not in known and (_similar_word(name, known) or not low.imports):
         low.error(
             low.place("optimizer", "constructor"), f"no optimizer constructor is called {name!r}", suggest(name, known)
         )
 
 
-def _files(low: Lowering) -> None:
-    report_weights(low, "load_from", "resume_from")
-
-
 def _clip(low: Lowering) -> None:
-    clip = low.tree.get("optimizer_config", "grad_clip")
-    if isinstance(clip, Mapping) and clip and "max_norm" not in clip and not _similar_word("max_norm", clip):
-        low.error(low.place("optimizer_config", "grad_clip"), "optimizer_config.grad_clip needs `max_norm`")
+    if low.tree.get("optimizer_config", "grad_clip"):
+        _need(low, ("optimizer_config", "grad_clip"), "max_norm")
 
 
-def _evaluation(low: Lowering) -> None:
-    given = low.tree.get("evaluation")
-    if not isinstance(given, Mapping):
-        return
-    interval, start, best = given.get("interval", 1), given.get("start"), given.get("save_best")
-    if isinstance(interval, int) and interval <= 0:
-        low.error(low.place("evaluation", "interval"), f"evaluation.interval must be positive, not {interval}")
-    if isinstance(start, int) and start < 0:
-        low.error(low.place("evaluation", "start"), f"evaluation.start must not be negative, not {start}")
-    if best is not None and not isinstance(best, str):
-        low.error(
-            low.place("evaluation", "save_best"),
-            f"evaluation.save_best is the name of a result, not {best!r}",
-            "'auto' takes the first one",
-        )
+def _log(low: Lowering) -> None:
+    for key in ("interval", "hooks"):
+        _need(low, ("log_config",), key, hint="log_config = dict(interval=50, hooks=[…])")
+
+
+def _need(low: Lowering, path: Path, key: str, who: str = "", hint: str = "") -> None:
+    """Report that the dict at ``path`` lacks ``key``, unless a misspelt one is reported as such."""
+    given = low.tree.get(*path)
+    if isinstance(given, Mapping) and key not in given and not _similar_word(key, given):
+        low.error(low.place(*path), f"{who or dotted(path)} needs `{key}`", hint)
+
+
+def _pruning(low: Lowering) -> None:
+    given = low.tree.get("checkpoint_config")
+    most = given.get("max_keep_ckpts") if isinstance(given, Mapping) and given.get("interval") == 0 else None
+    if is_whole(most) and most > 0:
+        text = "checkpoint_config.max_keep_ckpts prunes every `interval`, which is 0"
+        low.error(low.place("checkpoint_config", "max_keep_ckpts"), text, "give interval=1")
 
 
 def _best(low: Lowering) -> None:
-    """Warn if mmcv cannot tell whether greater is better. Only a warning: a user's dataset may have other results."""
-    given = low.tree.get("evaluation")
-    if not isinstance(given, Mapping) or given.get("save_best") != "auto" or given.get("rule") is not None:
+    """Check that the name of the best result, or ``rule``, shows whether greater is better."""
+    given: Any = low.tree.get("evaluation")
+    best = given.get("save_best") if isinstance(given, Mapping) and given.get("rule") is None else None
+    if not isinstance(best, str) or best == "auto":
         return
-    metric: Any = given.get("metric")
-    first = metric[0] if isinstance(metric, list | tuple) and metric else metric
-    if first in _NO_DIRECTION and not given.get("greater_keys") and not given.get("less_keys"):
-        text = f"evaluation.save_best='auto': whether {first!r} should grow or shrink is not known by its name"
-        low.warning(low.place("evaluation", "save_best"), text, "give rule='greater' or rule='less'")
+    greater, less = (given.get(f"{word}_keys") for word in ("greater", "less"))
+    if guess(best, _listed(greater, GREATER_KEYS), _listed(less, LESS_KEYS)) is None:
+        text = f"evaluation.save_best {best!r} does not tell by its name whether it should grow or shrink"
+        low.error(low.place("evaluation", "save_best"), text, "give rule='greater' or rule='less'")
+
+
+def _listed(given: Any, usual: Sequence[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(map(str, usual if given is None else given))
 
 
 def _hook_methods(low: Lowering) -> None:
@@ -222,64 +285,19 @@ def _workflow(low: Lowering) -> None:
     flow: Any = low.tree.get("workflow")
     if flow is None:
         return
-    tuples = isinstance(flow, list) and all(isinstance(entry, tuple) and len(entry) == 2 for entry in flow)
-    if not tuples:
-        low.error(low.place("workflow"), f"workflow must be a list of tuples, not {flow!r}", "write [('train', 1)]")
-        return
-    for index, (mode, _) in enumerate(flow):
-        if mode not in _MODES and (near := _similar_word(str(mode), _MODES)):
-            low.error(low.place("workflow", index), f"no mode is called {mode!r}", f"did you mean {near!r}?")
-            return
-    for index, (mode, count) in enumerate(flow):
-        if not isinstance(count, int):
-            low.error(
-                low.place("workflow", index), f"workflow: {mode!r} is done a whole number of times, not {count!r}"
-            )
-            return
-    if all(mode == "val" or count == 0 for mode, count in flow):
-        low.error(low.place("workflow"), f"the workflow {flow} never trains", "add ('train', 1)")
+    at = low.place("workflow")
+    if not isinstance(flow, list) or not all(map(_is_turn, flow)):
+        low.error(at, f"workflow must be a list of tuples (mode, number of times), not {flow!r}", "[('train', 1)]")
+    elif near := next((near for mode, _ in flow if (near := _similar_word(mode, _MODES)) not in (None, mode)), None):
+        low.error(at, f"workflow {flow} has an unknown mode", f"did you mean {near!r}?")
+    elif all(mode == "val" or count == 0 for mode, count in flow):
+        low.error(at, f"the workflow {flow} never trains", "add ('train', 1)")
     elif len(flow) > 2:
-        low.error(low.place("workflow"), f"a workflow has one or two entries in a config, not {len(flow)}")
+        low.error(at, f"a workflow has one or two entries in a config, not {len(flow)}")
 
 
-def _log(low: Lowering) -> None:
-    given = low.tree.get("log_config")
-    for key in ("interval", "hooks") if isinstance(given, Mapping) else ():
-        if key not in given and not _similar_word(key, given):
-            low.error(low.place("log_config"), f"log_config needs `{key}`", "log_config = dict(interval=50, hooks=[…])")
-
-
-def _decay(low: Lowering) -> None:
-    """Report factors of a weight decay if the optimizer has none."""
-    rules = low.tree.get("optimizer", "paramwise_cfg")
-    if not isinstance(rules, Mapping) or "weight_decay" in low.tree.values["optimizer"]:
-        return
-    custom = rules.get("custom_keys")
-    factors: list[tuple[str, ...]] = [(name,) for name in _DECAYS if name in rules]
-    if isinstance(custom, Mapping):
-        factors += [
-            ("custom_keys", key, "decay_mult")
-            for key, rule in custom.items()
-            if isinstance(rule, Mapping) and "decay_mult" in rule
-        ]
-    for factor in factors[:1]:
-        way = ("optimizer", "paramwise_cfg", *factor)
-        low.error(low.place(*way), f"{dotted(way)} needs a weight_decay in the optimizer")
-
-
-def _half_precision(low: Lowering) -> None:
-    for way in (("fp16", "loss_scale"), ("optimizer_config", "loss_scale")):
-        value = low.tree.get(*way)
-        if isinstance(value, int) or (isinstance(value, str) and value != "dynamic"):
-            low.error(
-                low.place(*way), f"{dotted(way)} must be a float, a dict or 'dynamic', not {value!r}", "e.g. 512.0"
-            )
-
-
-def _seed(low: Lowering) -> None:
-    seed = low.tree.get("seed")
-    if seed is not None and not isinstance(seed, int):
-        low.error(low.place("seed"), f"seed must be a whole number or None, not {seed!r}")
+def _is_turn(entry: Any) -> bool:
+    return isinstance(entry, tuple) and list(map(type, entry)) == [str, int]
 
 
 def _class_arguments(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None]) -> None:
@@ -316,8 +334,8 @@ def _compare_arguments(
 
 
 _RULES = (
-    _milestones, _periods, _run_length, _clip, _constructor, _evaluation, _workflow, _log, _decay, _half_precision,
-    _seed, _files, _two_lengths, _rules_by_parameter, _hook_methods, _best,
+    _warmup, _milestones, _run_length, _two_lengths, _rules_by_parameter, _constructor, _clip, _log, _pruning, _best,
+    _workflow, _hook_methods,
 )  # fmt: skip
 
 
