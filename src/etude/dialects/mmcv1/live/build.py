@@ -27,11 +27,12 @@ from etude.data.torch_loader.passes import workers_of
 from etude.dialects.config_errors import place_of
 from etude.dialects.mmcv1.live import checks
 from etude.dialects.mmcv1.live.hooks.evaluation import EvalHook
+from etude.dialects.mmcv1.live.originals import Original
 from etude.dialects.mmcv1.live.runner import runners
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin
 from etude.dialects.mmcv1.live.utils import environment
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info, init_dist
-from etude.dialects.mmcv1.projects import Project, project_of
+from etude.dialects.mmcv1.projects import project_of
 from etude.dialects.openmm.config.config_v1 import Config
 from etude.dialects.openmm.logging import FORMAT
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
@@ -159,20 +160,13 @@ def _project(cfg: Any, plan: Plan) -> Any:
     named = (cfg.get("custom_imports") or {}).get("imports") or []
     imported = [named] if isinstance(named, str) else named
     project = project_of(cfg, plan.files, imported)
-    if project is not None:
-        found = _original(project)
-        _import_user_modules(cfg, plan)
-        return found
+    original = Original(project) if project is not None else None
     _import_user_modules(cfg, plan)
-    from etude.dialects.mmcv1.live.projects import stand_ins
+    if original is not None:
+        return original
+    from etude.dialects.mmcv1.live.projects import stand_ins  # registers names that an original would register again
 
     return stand_ins.project_for(cfg, imported)
-
-
-def _original(project: Project) -> Any:
-    from etude.dialects.mmcv1.live import originals
-
-    return originals.Original(project)
 
 
 def _wire_project(

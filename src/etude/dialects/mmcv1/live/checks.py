@@ -6,16 +6,11 @@ import os
 import re
 import sys
 import traceback
-from typing import TYPE_CHECKING
 
 import etude
 from etude.config.files import display
 from etude.dialects.openmm.errors import ConfigAssertionError
 from etude.errors import DataError, UserCodeError, printable, release_hint
-
-if TYPE_CHECKING:
-    pass
-
 
 _LIBRARIES = (os.path.dirname(os.path.abspath(etude.__file__)) + os.sep, "<frozen", sys.base_prefix)
 

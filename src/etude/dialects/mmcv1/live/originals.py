@@ -95,26 +95,16 @@ class Original(Scripts):
             return build(cfg["model"], train_cfg=cfg.get("train_cfg"), test_cfg=cfg.get("test_cfg"))
         return build(cfg["model"])
 
-    def wire(
-        self,
-        model: Any,
-        datasets: list[Any],
-        cfg: Any,
-        *,
-        distributed: bool,
-        validate: bool,
-        timestamp: str,
-        meta: dict[str, Any],
-    ) -> Wired:
+    def wire(self, model: Any, datasets: list[Any], cfg: Any, **options: Any) -> Wired:
         """Call the project's training function, and return the run that it was about to start."""
         cfg["auto_resume"], wanted = False, cfg.get("auto_resume")
         resume, load = cfg.get("resume_from"), cfg.get("load_from")
         cfg["resume_from"] = cfg["load_from"] = None  # Étude loads it later, and can name the place in its errors
-        extra: dict[str, Any] = {"timestamp": timestamp, "meta": meta}
-        extra |= {"device": cfg["device"]} if self.name == "mmcls" else {}
+        if self.name == "mmcls":
+            options["device"] = cfg["device"]
         cfg.setdefault("workflow", [("train", 1)])
         with held_back() as runs:
-            self._train(cfg)(model, datasets, cfg, distributed=distributed, validate=validate, **extra)
+            self._train(cfg)(model, datasets, cfg, **options)
         cfg["auto_resume"], cfg["resume_from"], cfg["load_from"] = wanted, resume, load
         return runs[-1]
 

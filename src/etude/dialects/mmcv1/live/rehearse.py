@@ -6,9 +6,11 @@ import inspect
 import os
 import tempfile
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from etude.core.hook import with_subject
 from etude.core.run import Run
 from etude.dialects.mmcv1.live.hooks.checkpoint_hook import CheckpointHook
 from etude.dialects.mmcv1.live.hooks.evaluation import EvalHook
@@ -63,7 +65,7 @@ class _Stage:
 
     def set_up(self, total: int | None) -> None:
         runner, self.total = self.runner, total
-        runner.run_iter, runner.val = self._run_iter, self._val(runner.val)
+        runner.run_iter, runner.val = self._run_iter, partial(self._val, runner.val)
         runner.call_hook, runner._engine_hooks = self._call_hook, self._engine_hooks
         runner._write_checkpoint, runner._finish_stage = self._write, lambda *_: None
         if not _is_ours(type(runner).save_checkpoint):
@@ -80,18 +82,21 @@ class _Stage:
             return {}
         stages = {stage for stage in Hook.stages if hook.acts_at(stage) and _is_ours(hook.method_for(stage))}
         if isinstance(hook, GradientCumulativeOptimizerHook):
-            return {"after_train_iter": self._update(hook)} if "after_train_iter" in stages else {}
+            return {"after_train_iter": partial(self._update, hook)} if "after_train_iter" in stages else {}
         acts = {stage: hook.method_for(stage) for stage in stages}
         if isinstance(hook, CheckpointHook):
             hook.out_dir = None
             for stage in stages & {"after_train_epoch", "after_train_iter"}:
-                acts[stage] = self._saving(acts[stage], hook)
+                acts[stage] = partial(self._save_and_prune, acts[stage], hook)
         elif isinstance(hook, EvalHook):
-            vars(hook).update(out_dir=None, _evaluate_and_go_on=self._evaluate(hook))
+            vars(hook).update(out_dir=None, _evaluate_and_go_on=partial(self._evaluate, hook))
         elif isinstance(hook, LoggerHook):
-            vars(hook).update(log=self._log(hook))
+            vars(hook).update(log=partial(self._log, hook))
             acts.pop("after_run", None)
-            acts["before_run"] = lambda runner: None if _skips_before_run(hook) else LoggerHook.before_run(hook, runner)
+            if isinstance(hook, NeptuneLoggerHook):  # as in mmcv, it leaves this out
+                acts.pop("before_run", None)
+            else:
+                acts["before_run"] = partial(LoggerHook.before_run, hook)
         return acts
 
     def _engine_hooks(self) -> list[Noted]:
@@ -99,13 +104,12 @@ class _Stage:
             Noted(
                 Adapted(hook, self.runner),
                 self.record,
-                instead={POINT[stage]: self._with_runner(act) for stage, act in self.acts.get(hook, {}).items()},
+                instead={
+                    POINT[stage]: with_subject(act, self.runner) for stage, act in self.acts.get(hook, {}).items()
+                },
             )
             for hook in self.runner.hooks
         ]
-
-    def _with_runner(self, act: Callable[[Any], Any]) -> Callable[[Run], Any]:
-        return lambda _: act(self.runner)
 
     def _call_hook(self, name: str) -> None:
         """Call a stage or a generic method of every hook, for runners that call ``call_hook`` themselves."""
@@ -130,48 +134,32 @@ class _Stage:
             self.record.update()
             run.total_steps = None
 
-    def _val(self, val: Callable[..., None]) -> Callable[..., None]:
-        def validate(data_loader: Any, **kwargs: Any) -> None:
-            self.record.did(VALIDATION)
-            val(data_loader, **kwargs)
+    def _val(self, val: Callable[..., None], data_loader: Any, **kwargs: Any) -> None:
+        self.record.did(VALIDATION)
+        val(data_loader, **kwargs)
 
-        return validate
+    def _evaluate(self, hook: EvalHook, runner: Any) -> None:
+        self.record.did(EVALUATION)
+        runner.log_buffer.output["eval_iter_num"] = len(hook.dataloader)
+        runner.log_buffer.ready = True
 
-    def _evaluate(self, hook: EvalHook) -> Callable[[Any], None]:
-        def evaluate(runner: Any) -> None:
-            self.record.did(EVALUATION)
-            runner.log_buffer.output["eval_iter_num"] = len(hook.dataloader)
-            runner.log_buffer.ready = True
+    def _log(self, hook: LoggerHook, runner: Any) -> None:
+        if not isinstance(hook, TextLoggerHook):
+            self.record.did(type(hook).__name__)
+            return
+        self.record.did(LOG_LINE if hook.get_mode(runner) == "train" else VAL_LINE)
+        runner.log_buffer.output.pop("eval_iter_num", None)
 
-        return evaluate
+    def _update(self, hook: GradientCumulativeOptimizerHook, runner: Any) -> None:
+        if hook._is_due(runner):
+            self.record.did(UPDATE)
 
-    def _log(self, hook: LoggerHook) -> Callable[[Any], None]:
-        def log(runner: Any) -> None:
-            if not isinstance(hook, TextLoggerHook):
-                self.record.did(type(hook).__name__)
-                return
-            self.record.did(LOG_LINE if hook.get_mode(runner) == "train" else VAL_LINE)
-            runner.log_buffer.output.pop("eval_iter_num", None)
-
-        return log
-
-    def _update(self, hook: GradientCumulativeOptimizerHook) -> Callable[[Any], None]:
-        def update(runner: Any) -> None:
-            if hook._is_due(runner):
-                self.record.did(UPDATE)
-
-        return update
-
-    def _saving(self, act: Callable[[Any], Any], hook: CheckpointHook) -> Callable[[Any], None]:
-        """Return a call of the hook that saves and prunes empty files, by its own rules, in a temporary folder."""
-
-        def save(runner: Any) -> None:
-            before = set(os.listdir(self.folder)) if hook.max_keep_ckpts > 0 else set()
-            act(runner)
-            for name in before - set(os.listdir(self.folder)) if before else ():
-                self.record.prune(name)
-
-        return save
+    def _save_and_prune(self, act: Callable[[Any], Any], hook: CheckpointHook, runner: Any) -> None:
+        """Let the hook save and prune empty files, by its own rules, in a temporary folder."""
+        before = set(os.listdir(self.folder)) if hook.max_keep_ckpts > 0 else set()
+        act(runner)
+        for name in before - set(os.listdir(self.folder)) if before else ():
+            self.record.prune(name)
 
     def _write(self, out_dir: str, filename: str, *args: Any) -> None:
         if out_dir == self.folder:
@@ -185,11 +173,6 @@ class _Stage:
         own = inspect.signature(type(runner).save_checkpoint).parameters.get("filename_tmpl")
         default = own.default if own is not None and isinstance(own.default, str) else f"{unit}_{{}}.pth"
         self._write(out_dir, (filename_tmpl or default).format(number + 1))
-
-
-def _skips_before_run(hook: LoggerHook) -> bool:
-    """Return whether the hook leaves out ``LoggerHook.before_run``, as Neptune's does in mmcv."""
-    return isinstance(hook, NeptuneLoggerHook)
 
 
 def _acts_at(hook: Hook, name: str) -> bool:

@@ -34,19 +34,9 @@ class StandIns(Scripts):
     def model(self, cfg: Any) -> Any:
         return self.build_model(tracking.trained_model(cfg) if self.name == "mmtrack" else cfg["model"])
 
-    def wire(
-        self,
-        model: Any,
-        datasets: list[Any],
-        cfg: Any,
-        *,
-        distributed: bool,
-        validate: bool,
-        timestamp: str,
-        meta: dict[str, Any],
-    ) -> Wired:
+    def wire(self, model: Any, datasets: list[Any], cfg: Any, *, distributed: bool, **options: Any) -> Wired:
         """Build everything of a run, without resuming or running."""
-        return self.wiring(cfg, distributed).wire(model, datasets, validate=validate, timestamp=timestamp, meta=meta)
+        return self.wiring(cfg, distributed).wire(model, datasets, **options)
 
 
 CLASSIFICATION = StandIns(

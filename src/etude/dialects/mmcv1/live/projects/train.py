@@ -23,7 +23,7 @@ from etude.dialects.mmcv1.live.projects import builders, frames
 from etude.dialects.mmcv1.live.projects.builders import BaseDataset, check_metrics
 from etude.dialects.mmcv1.live.runner import runners
 from etude.dialects.mmcv1.live.runner.epoch_runner import EpochBasedRunner
-from etude.dialects.mmcv1.live.runner.wiring import Wired, begin, hand_over, present, validation_of
+from etude.dialects.mmcv1.live.runner.wiring import Wired, begin, present, validation_of
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.mmcv1.tracking import trains_a_part
 from etude.dialects.openmm.errors import ConfigKeyError
@@ -118,7 +118,7 @@ class Wiring:
             "logger": self.root_logger(log_level=self.cfg.get("log_level", "INFO")),
             "meta": meta,
         })  # fmt: skip
-        hand_over(runner, timestamp)
+        runner.timestamp = timestamp or runner.timestamp  # one for the log file and the JSON lines
         self.register(runner, validate=validate)
         return Wired(runner, loaders, self.cfg.get("workflow", [("train", 1)]), length)
 

@@ -66,12 +66,6 @@ def begin(wired: Wired, cfg: Any) -> None:
         wired.runner.load_checkpoint(cfg["load_from"])
 
 
-def hand_over(runner: Any, timestamp: str | None) -> None:
-    """Set the time stamp, so that the log file and the JSON lines have the same one."""
-    if timestamp is not None:
-        runner.timestamp = timestamp
-
-
 def present(cfg: Any, key: str, instead: str = "") -> Any:
     """Return the value of a required key, which may be None."""
     value = cfg.get(key, _MISSING)

@@ -71,10 +71,6 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed)
     os.environ["PYTHONHASHSEED"] = str(seed)  # for processes that start later
-    _deterministic(deterministic)
-
-
-def _deterministic(deterministic: bool) -> None:
     if deterministic:
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
