@@ -252,8 +252,8 @@ def _need(low: Lowering, path: Path, key: str, who: str = "", hint: str = "") ->
 
 
 def _pruning(low: Lowering) -> None:
-    given = low.tree.get("checkpoint_config")
-    most = given.get("max_keep_ckpts") if isinstance(given, Mapping) and given.get("interval") == 0 else None
+    given: Any = low.tree.get("checkpoint_config")
+    most: Any = given.get("max_keep_ckpts") if isinstance(given, Mapping) and given.get("interval") == 0 else None
     if is_whole(most) and most > 0:
         text = "checkpoint_config.max_keep_ckpts prunes every `interval`, which is 0"
         low.error(low.place("checkpoint_config", "max_keep_ckpts"), text, "give interval=1")

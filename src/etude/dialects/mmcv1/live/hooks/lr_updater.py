@@ -13,19 +13,8 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from etude.dialects.mmcv1.live.checks import require
-from etude.dialects.mmcv1.live.hooks.annealing import (
-    Cycle,
-    Phases,
-    anneal_function,
-    annealing_cos,
-    annealing_linear,
-    check_one_of,
-    check_step,
-    check_warmup,
-    count_steps,
-    warmup_factor,
-)
-from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
+from etude.dialects.mmcv1.live.hooks import policies
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
@@ -34,8 +23,10 @@ if TYPE_CHECKING:
 Rates = list[Any] | dict[str, list[Any]]
 
 
-class LrUpdaterHook(Hook):
+class LrUpdaterHook(policies.PolicyHook):
     """The base of all policies. Subclasses define ``get_lr(runner, base_lr)``; ``policy='<Prefix>'`` selects them."""
+
+    _word = "lr"
 
     def __init__(
         self,
@@ -45,15 +36,11 @@ class LrUpdaterHook(Hook):
         warmup_ratio: float = 0.1,
         warmup_by_epoch: bool = False,
     ) -> None:
-        check_warmup(warmup, warmup_iters, warmup_ratio)
-        self.by_epoch = by_epoch
-        self.warmup = warmup
-        self.warmup_iters: int | None = warmup_iters
-        self.warmup_ratio = warmup_ratio
+        policies.check_warmup(warmup, warmup_iters, warmup_ratio)
+        self.by_epoch, self.warmup, self.warmup_ratio = by_epoch, warmup, warmup_ratio
         self.warmup_by_epoch = warmup_by_epoch
-        self.warmup_epochs: int | None = None
-        if warmup_by_epoch:
-            self.warmup_epochs, self.warmup_iters = warmup_iters, None
+        self.warmup_epochs = warmup_iters if warmup_by_epoch else None
+        self.warmup_iters = None if warmup_by_epoch else warmup_iters
         self.base_lr: Rates = []
         self.regular_lr: Rates = []
 
@@ -62,79 +49,24 @@ class LrUpdaterHook(Hook):
 
     def get_regular_lr(self, runner: BaseRunner) -> Rates:
         """Return the current rates of the policy, without warmup."""
-        if isinstance(runner.optimizer, dict):
-            base: Any = self.base_lr
-            return {name: [self.get_lr(runner, rate) for rate in base[name]] for name in runner.optimizer}
-        return [self.get_lr(runner, rate) for rate in self.base_lr]  # type: ignore[arg-type]
+        return policies.each(self.base_lr, lambda rate: self.get_lr(runner, rate))  # type: ignore[no-any-return]
 
     def get_warmup_lr(self, cur_iters: int) -> Rates:
         """Return the regular rates scaled for iteration ``cur_iters`` of the warmup."""
-        assert self.warmup is not None and self.warmup_iters is not None
-        factor = warmup_factor(self.warmup, cur_iters / self.warmup_iters, self.warmup_ratio)
-        if isinstance(self.regular_lr, dict):
-            return {name: [rate * factor for rate in rates] for name, rates in self.regular_lr.items()}
-        return [rate * factor for rate in self.regular_lr]
-
-    def before_run(self, runner: BaseRunner) -> None:
-        self.base_lr = per_group(runner.optimizer, _initial_lr)
+        factor = self._warmup_factor(cur_iters)
+        return policies.each(self.regular_lr, lambda rate: rate * factor)  # type: ignore[no-any-return]
 
     def before_train_epoch(self, runner: BaseRunner) -> None:
         if self.warmup_iters is None:
             assert self.warmup_epochs is not None
             self.warmup_iters = self.warmup_epochs * len(runner.data_loader)
-        if self.by_epoch:
-            self.regular_lr = self.get_regular_lr(runner)
-            self._set_lr(runner, self.regular_lr)
+        super().before_train_epoch(runner)
 
-    def before_train_iter(self, runner: BaseRunner) -> None:
-        if not self.by_epoch:
-            self.regular_lr = self.get_regular_lr(runner)
-        if self.warmup is not None:
-            self._warm_up(runner)
-        elif not self.by_epoch:
-            self._set_lr(runner, self.regular_lr)
-
-    def _warm_up(self, runner: BaseRunner) -> None:
-        now = runner.iter
-        require(
-            isinstance(self.warmup_iters, int),
-            "warmup_by_epoch needs EpochBasedRunner: the length of an epoch is unknown here",
-        )
-        if not self.by_epoch:
-            warming = self.warmup_iters is not None and now < self.warmup_iters
-            self._set_lr(runner, self.get_warmup_lr(now) if warming else self.regular_lr)
-        elif self.warmup_iters is not None and now < self.warmup_iters and self.regular_lr:
-            self._set_lr(runner, self.get_warmup_lr(now))
-        elif now == self.warmup_iters and self.regular_lr:
-            self._set_lr(runner, self.regular_lr)
+    def _initial(self, group: dict[str, Any]) -> Any:
+        return group.setdefault("initial_lr", group["lr"])
 
     def _set_lr(self, runner: BaseRunner, lr_groups: Rates) -> None:
-        if isinstance(runner.optimizer, dict):
-            set_per_group(runner.optimizer, lr_groups, _write_lr)
-            return
-        for group, rate in zip(runner.optimizer.param_groups, lr_groups):  # noqa: B905 (other code may add groups later)
-            group["lr"] = rate
-
-
-def per_group(optimizer: Any, read: Any) -> Any:
-    """Return ``read(group)`` of every parameter group: a list, or a dict of lists for several optimizers."""
-    if isinstance(optimizer, dict):
-        return {name: [read(group) for group in one.param_groups] for name, one in optimizer.items()}
-    return [read(group) for group in optimizer.param_groups]
-
-
-def set_per_group(optimizer: Any, values: Any, write: Any) -> None:
-    """Call ``write(group, value)`` for every parameter group; ``values`` have the form of :func:`per_group`."""
-    if isinstance(optimizer, dict):
-        for name, one in optimizer.items():
-            set_per_group(one, values[name], write)
-        return
-    for group, value in zip(optimizer.param_groups, values, strict=False):
-        write(group, value)
-
-
-def _initial_lr(group: dict[str, Any]) -> Any:
-    return group.setdefault("initial_lr", group["lr"])
+        policies.set_per_group(runner.optimizer, lr_groups, _write_lr)
 
 
 def _write_lr(group: dict[str, Any], value: Any) -> None:
@@ -157,12 +89,12 @@ class StepLrUpdaterHook(LrUpdaterHook):
     """Multiplies by ``gamma`` every ``step`` epochs or iterations, or at each milestone, down to ``min_lr``."""
 
     def __init__(self, step: int | list[int], gamma: float = 0.1, min_lr: float | None = None, **kwargs: Any) -> None:
-        check_step(step)
+        policies.check_step(step)
         self.step, self.gamma, self.min_lr = step, gamma, min_lr
         super().__init__(**kwargs)
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
-        rate = base_lr * self.gamma ** count_steps(self.step, runner.epoch if self.by_epoch else runner.iter)
+        rate = base_lr * self.gamma ** policies.count_steps(self.step, runner.epoch if self.by_epoch else runner.iter)
         return rate if self.min_lr is None else max(rate, self.min_lr)
 
 
@@ -180,14 +112,14 @@ class ExpLrUpdaterHook(LrUpdaterHook):
 
 @HOOKS.register_module()
 class PolyLrUpdaterHook(LrUpdaterHook):
-    """Falls to ``min_lr`` along ``(1 - progress) ** power``."""
+    """Falls to ``min_lr`` along ``(1 - policies.progress) ** power``."""
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
         self.power, self.min_lr = power, min_lr
         super().__init__(**kwargs)
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
-        at, end = progress(self, runner)
+        at, end = policies.progress(self, runner)
         return float((base_lr - self.min_lr) * (1 - at / end) ** self.power + self.min_lr)
 
 
@@ -208,7 +140,7 @@ class _ToTarget(LrUpdaterHook):
     """The base of curves that end at ``min_lr`` or at ``min_lr_ratio`` times the base rate."""
 
     def __init__(self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any) -> None:
-        check_one_of(min_lr, min_lr_ratio, "lr")
+        policies.check_one_of(min_lr, min_lr_ratio, "lr")
         self.min_lr, self.min_lr_ratio = min_lr, min_lr_ratio
         super().__init__(**kwargs)
 
@@ -224,8 +156,8 @@ class CosineAnnealingLrUpdaterHook(_ToTarget):
     """Follows half a cosine wave over the whole run."""
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
-        at, end = progress(self, runner)
-        return annealing_cos(base_lr, self.target(base_lr), at / end)
+        at, end = policies.progress(self, runner)
+        return policies.annealing_cos(base_lr, self.target(base_lr), at / end)
 
 
 @HOOKS.register_module()
@@ -245,11 +177,11 @@ class FlatCosineAnnealingLrUpdaterHook(_ToTarget):
         self.start_percent = start_percent
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
-        at, end = progress(self, runner)
+        at, end = policies.progress(self, runner)
         start = round(end * self.start_percent)
         if at < start:
             return base_lr
-        return annealing_cos(base_lr, self.target(base_lr), (at - start) / (end - start))
+        return policies.annealing_cos(base_lr, self.target(base_lr), (at - start) / (end - start))
 
 
 @HOOKS.register_module()
@@ -273,11 +205,11 @@ class CosineRestartLrUpdaterHook(_ToTarget):
         super().__init__(min_lr, min_lr_ratio, **kwargs)
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
-        at, _ = progress(self, runner)
+        at, _ = policies.progress(self, runner)
         number = position_from_periods(at, self.cumulative_periods)
         start = self.cumulative_periods[number - 1] if number else 0
         share = min((at - start) / self.periods[number], 1)
-        return annealing_cos(base_lr, self.target(base_lr), share, self.restart_weights[number])
+        return policies.annealing_cos(base_lr, self.target(base_lr), share, self.restart_weights[number])
 
 
 @HOOKS.register_module()
@@ -285,8 +217,8 @@ class LinearAnnealingLrUpdaterHook(_ToTarget):
     """Follows a straight line over the whole run."""
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
-        at, end = progress(self, runner)
-        return annealing_linear(base_lr, self.target(base_lr), at / end)
+        at, end = policies.progress(self, runner)
+        return policies.annealing_linear(base_lr, self.target(base_lr), at / end)
 
 
 @HOOKS.register_module()
@@ -303,7 +235,7 @@ class CyclicLrUpdaterHook(LrUpdaterHook):
         gamma: float = 1,
         **kwargs: Any,
     ) -> None:
-        self.cycle = Cycle(target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma, default_low=1e5)
+        self.cycle = policies.Cycle(target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma)
         require(0 < gamma <= 1, f"gamma must lie in (0, 1], got {gamma}")
         require(not by_epoch, "the cyclic policy counts iterations: by_epoch must be False")
         self.target_ratio, self.cyclic_times, self.step_ratio_up = self.cycle.ratio, cyclic_times, step_ratio_up
@@ -311,7 +243,7 @@ class CyclicLrUpdaterHook(LrUpdaterHook):
         super().__init__(by_epoch, **kwargs)
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
-        return self.cycle.value(base_lr, runner.iter, known_end(runner.max_iters))
+        return self.cycle.at(base_lr, runner)
 
 
 @HOOKS.register_module()
@@ -335,18 +267,19 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
             raise ValueError(f"max_lr must be a number, a list or a dict, got {type(max_lr).__name__}")
         if total_steps is not None and (not isinstance(total_steps, int) or total_steps <= 0):
             raise ValueError(f"total_steps must be a positive integer, got {total_steps!r}")
-        check_pct_start(pct_start)
+        policies.check_pct_start(pct_start)
         self._max_lr, self.total_steps, self.pct_start = max_lr, total_steps, pct_start
         self.div_factor, self.final_div_factor, self.three_phase = div_factor, final_div_factor, three_phase
-        self.anneal_func = anneal_function(anneal_strategy)
+        self.anneal_func = policies.anneal_function(anneal_strategy)
         super().__init__(by_epoch, **kwargs)
 
     def before_run(self, runner: BaseRunner) -> None:
-        total = self.total_steps if self.total_steps is not None else known_end(runner.max_iters)
-        if total < known_end(runner.max_iters):
+        total = self.total_steps if self.total_steps is not None else policies.known_end(runner.max_iters)
+        if total < policies.known_end(runner.max_iters):
             raise ValueError(f"total_steps must be at least the {runner.max_iters} iterations of the run, got {total}")
-        self.phases = Phases(self._pieces(total), endless=False)
-        self.base_lr = self._base_rates(runner.optimizer)
+        self.phases = policies.Phases(self._pieces(total), endless=False)
+        rates = {name: self._start_rates(name, one) for name, one in policies.by_name(runner.optimizer).items()}
+        self.base_lr = rates if isinstance(runner.optimizer, dict) else next(iter(rates.values()))
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
         begin, target, share = self.phases.locate(runner.iter)
@@ -358,24 +291,11 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
             return [(top, 1, self.div_factor), (2 * top, self.div_factor, 1), (total - 1, 1, end)]
         return [(top, 1, self.div_factor), (total - 1, self.div_factor, end)]
 
-    def _base_rates(self, optimizer: Any) -> Any:
-        if isinstance(optimizer, dict):
-            return {
-                name: self._start_rates(format_param(name, one, self._max_lr), one) for name, one in optimizer.items()
-            }
-        return self._start_rates(format_param(type(optimizer).__name__, optimizer, self._max_lr), optimizer)
-
-    def _start_rates(self, max_lr: list[float], optimizer: Optimizer) -> list[float]:
-        rates = [rate / self.div_factor for rate in max_lr]
+    def _start_rates(self, name: str, optimizer: Optimizer) -> list[float]:
+        rates = [rate / self.div_factor for rate in format_param(name, optimizer, self._max_lr)]
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group.setdefault("initial_lr", rate)
         return rates
-
-
-def progress(hook: Any, runner: BaseRunner) -> tuple[int, int]:
-    """Return the current and the last position of the run, in epochs or iterations as the hook counts."""
-    at, end = (runner.epoch, runner.max_epochs) if hook.by_epoch else (runner.iter, runner.max_iters)
-    return at, end if end is not None else known_end(end)
 
 
 def position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int:
@@ -387,11 +307,6 @@ def position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> 
 
 
 get_position_from_periods = position_from_periods
-
-
-def check_pct_start(pct_start: Any) -> None:
-    if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
-        raise ValueError(f"pct_start must be a float between 0 and 1, got {pct_start!r}")
 
 
 def format_param(name: str, optim: Optimizer, param: Any) -> list[Any]:
@@ -407,9 +322,3 @@ def format_param(name: str, optim: Optimizer, param: Any) -> list[Any]:
             f"{name}: expected {len(optim.param_groups)} values, one per parameter group, got {len(param)}"
         )
     return list(param)
-
-
-def known_end(end: int | None) -> int:
-    if end is None:
-        raise TypeError("this policy needs to know the end of the run (max_epochs or max_iters)")
-    return end

@@ -10,39 +10,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from etude.dialects.mmcv1.live.checks import require
-from etude.dialects.mmcv1.live.hooks.annealing import (
-    Cycle,
-    Phases,
-    anneal_function,
-    annealing_cos,
-    annealing_linear,
-    check_one_of,
-    check_step,
-    check_warmup,
-    count_steps,
-    warmup_factor,
-)
-from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
-from etude.dialects.mmcv1.live.hooks.lr_updater import (
-    check_pct_start,
-    format_param,
-    known_end,
-    per_group,
-    progress,
-    set_per_group,
-)
+from etude.dialects.mmcv1.live.hooks import policies
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS
+from etude.dialects.mmcv1.live.hooks.lr_updater import format_param
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
 
-class MomentumUpdaterHook(Hook):
+class MomentumUpdaterHook(policies.PolicyHook):
     """The base of all momentum policies. Subclasses define ``get_momentum(runner, base_momentum)``."""
+
+    _word = "momentum"
 
     def __init__(
         self, by_epoch: bool = True, warmup: str | None = None, warmup_iters: int = 0, warmup_ratio: float = 0.9
     ) -> None:
-        check_warmup(warmup, warmup_iters, warmup_ratio)
+        policies.check_warmup(warmup, warmup_iters, warmup_ratio)
         self.by_epoch, self.warmup = by_epoch, warmup
         self.warmup_iters, self.warmup_ratio = warmup_iters, warmup_ratio
         self.base_momentum: Any = []
@@ -53,40 +37,18 @@ class MomentumUpdaterHook(Hook):
 
     def get_regular_momentum(self, runner: BaseRunner) -> Any:
         """Return the current values of the policy, without warmup."""
-        if isinstance(runner.optimizer, dict):
-            base = self.base_momentum
-            return {name: [self.get_momentum(runner, value) for value in base[name]] for name in runner.optimizer}
-        return [self.get_momentum(runner, value) for value in self.base_momentum]
+        return policies.each(self.base_momentum, lambda value: self.get_momentum(runner, value))
 
     def get_warmup_momentum(self, cur_iters: int) -> Any:
         """Return the regular values divided by the factor of iteration ``cur_iters`` of the warmup."""
-        assert self.warmup is not None
-        factor = warmup_factor(self.warmup, cur_iters / self.warmup_iters, self.warmup_ratio)
-        if isinstance(self.regular_momentum, dict):
-            return {name: [value / factor for value in values] for name, values in self.regular_momentum.items()}
-        return [value / factor for value in self.regular_momentum]
+        factor = self._warmup_factor(cur_iters)
+        return policies.each(self.regular_momentum, lambda value: value / factor)
 
-    def before_run(self, runner: BaseRunner) -> None:
-        self.base_momentum = per_group(runner.optimizer, _initial_momentum)
-
-    def before_train_epoch(self, runner: BaseRunner) -> None:
-        if self.by_epoch:
-            self.regular_momentum = self.get_regular_momentum(runner)
-            self._set_momentum(runner, self.regular_momentum)
-
-    def before_train_iter(self, runner: BaseRunner) -> None:
-        now, warming = runner.iter, self.warmup is not None and runner.iter < self.warmup_iters
-        if not self.by_epoch:
-            self.regular_momentum = self.get_regular_momentum(runner)
-            self._set_momentum(runner, self.get_warmup_momentum(now) if warming else self.regular_momentum)
-        elif self.warmup is not None and self.regular_momentum:
-            if warming:
-                self._set_momentum(runner, self.get_warmup_momentum(now))
-            elif now == self.warmup_iters:
-                self._set_momentum(runner, self.regular_momentum)
+    def _initial(self, group: dict[str, Any]) -> Any:
+        return group.setdefault("initial_momentum", group["momentum"] if "momentum" in group else group["betas"][0])
 
     def _set_momentum(self, runner: BaseRunner, momentum_groups: Any) -> None:
-        set_per_group(runner.optimizer, momentum_groups, write_momentum)
+        policies.set_per_group(runner.optimizer, momentum_groups, write_momentum)
 
 
 def write_momentum(group: dict[str, Any], value: float) -> None:
@@ -96,12 +58,6 @@ def write_momentum(group: dict[str, Any], value: float) -> None:
         group["betas"] = (value, group["betas"][1])
 
 
-def _initial_momentum(group: dict[str, Any]) -> Any:
-    if "momentum" in group:
-        return group.setdefault("initial_momentum", group["momentum"])
-    return group.setdefault("initial_momentum", group["betas"][0])
-
-
 @HOOKS.register_module()
 class StepMomentumUpdaterHook(MomentumUpdaterHook):
     """Multiplies by ``gamma`` every ``step`` epochs or iterations, or at each milestone, down to ``min_momentum``."""
@@ -109,12 +65,12 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook):
     def __init__(
         self, step: int | list[int], gamma: float = 0.5, min_momentum: float | None = None, **kwargs: Any
     ) -> None:
-        check_step(step)
+        policies.check_step(step)
         self.step, self.gamma, self.min_momentum = step, gamma, min_momentum
         super().__init__(**kwargs)
 
     def get_momentum(self, runner: BaseRunner, base_momentum: float) -> float:
-        passed = count_steps(self.step, runner.epoch if self.by_epoch else runner.iter)
+        passed = policies.count_steps(self.step, runner.epoch if self.by_epoch else runner.iter)
         value = base_momentum * self.gamma**passed
         return value if self.min_momentum is None else max(value, self.min_momentum)
 
@@ -127,12 +83,12 @@ class _ToTarget(MomentumUpdaterHook):
     def __init__(
         self, min_momentum: float | None = None, min_momentum_ratio: float | None = None, **kwargs: Any
     ) -> None:
-        check_one_of(min_momentum, min_momentum_ratio, "momentum")
+        policies.check_one_of(min_momentum, min_momentum_ratio, "momentum")
         self.min_momentum, self.min_momentum_ratio = min_momentum, min_momentum_ratio
         super().__init__(**kwargs)
 
     def get_momentum(self, runner: BaseRunner, base_momentum: float) -> float:
-        at, end = progress(self, runner)
+        at, end = policies.progress(self, runner)
         target = self.min_momentum
         if self.min_momentum_ratio is not None:
             target = base_momentum * self.min_momentum_ratio
@@ -144,14 +100,14 @@ class _ToTarget(MomentumUpdaterHook):
 class CosineAnnealingMomentumUpdaterHook(_ToTarget):
     """Follows half a cosine wave over the whole run."""
 
-    curve = staticmethod(annealing_cos)
+    curve = staticmethod(policies.annealing_cos)
 
 
 @HOOKS.register_module()
 class LinearAnnealingMomentumUpdaterHook(_ToTarget):
     """Follows a straight line over the whole run."""
 
-    curve = staticmethod(annealing_linear)
+    curve = staticmethod(policies.annealing_linear)
 
 
 @HOOKS.register_module()
@@ -168,14 +124,14 @@ class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
         gamma: float = 1.0,
         **kwargs: Any,
     ) -> None:
-        self.cycle = Cycle(target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma, default_low=1e5)
+        self.cycle = policies.Cycle(target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma)
         require(not by_epoch, "the cyclic policy counts iterations: by_epoch must be False")
         self.target_ratio, self.cyclic_times, self.step_ratio_up = self.cycle.ratio, cyclic_times, step_ratio_up
         self.gamma = gamma
         super().__init__(by_epoch, **kwargs)
 
     def get_momentum(self, runner: BaseRunner, base_momentum: float) -> float:
-        return self.cycle.value(base_momentum, runner.iter, known_end(runner.max_iters))
+        return self.cycle.at(base_momentum, runner)
 
 
 @HOOKS.register_module()
@@ -196,21 +152,20 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
         for name, given in (("base_momentum", base_momentum), ("max_momentum", max_momentum)):
             if not isinstance(given, float | list | dict):
                 raise ValueError(f"{name} must be a float, a list or a dict, got {type(given).__name__}")
-        check_pct_start(pct_start)
+        policies.check_pct_start(pct_start)
         self._base_momentum, self._max_momentum = base_momentum, max_momentum
         self.pct_start, self.three_phase = pct_start, three_phase
-        self.anneal_func = anneal_function(anneal_strategy)
+        self.anneal_func = policies.anneal_function(anneal_strategy)
         super().__init__(by_epoch, **kwargs)
 
     def before_run(self, runner: BaseRunner) -> None:
-        several = runner.optimizer if isinstance(runner.optimizer, dict) else None
-        for name, one in (several or {type(runner.optimizer).__name__: runner.optimizer}).items():
+        for name, one in policies.by_name(runner.optimizer).items():
             self._prepare(name, one)
-        steps = known_end(runner.max_iters)
+        steps = policies.known_end(runner.max_iters)
         top = float(self.pct_start * steps) - 1
         pieces = [(top, 0.0, 1.0), (2 * top, 1.0, 0.0), (steps - 1, 0.0, 0.0)]
-        self.phases = Phases(pieces if self.three_phase else [pieces[0], (steps - 1, 1.0, 0.0)], endless=True)
-        self.base_momentum = per_group(runner.optimizer, lambda group: group)
+        self.phases = policies.Phases(pieces if self.three_phase else [pieces[0], (steps - 1, 1.0, 0.0)], endless=True)
+        self.base_momentum = policies.per_group(runner.optimizer, lambda group: group)
 
     def get_momentum(self, runner: BaseRunner, base_momentum: Any) -> float:
         group, (start, end, share) = base_momentum, self.phases.locate(runner.iter)
