@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 
 from etude.dialects.mmcv1.live import testing
 from etude.dialects.mmcv1.live.hooks import evaluation
-from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
@@ -51,11 +49,7 @@ def multi_gpu_test(
 
 
 def _joined(part: dict[str, list[Any]]) -> dict[str, list[Any]] | None:
-    rank, world_size = get_dist_info()
-    if world_size == 1:
-        return part
-    parts: list[Any] | None = [None] * world_size if rank == 0 else None
-    dist.gather_object(part, parts)
+    parts = testing.gathered(part)
     if parts is None:
         return None
     joined: defaultdict[str, list[Any]] = defaultdict(list)

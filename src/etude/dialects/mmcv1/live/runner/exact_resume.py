@@ -46,19 +46,12 @@ def as_bytes(note: Mapping[str, Any]) -> bytes:
 def write_note(path: str, note: bytes) -> None:
     """Note what the stage of the checkpoint at ``path``, if it is there, has changed since it was saved."""
     if os.path.isfile(path):
-        _write_beside(_note_path(path), note)
+        _write(_note_path(path), note)
 
 
 def read_note(path: str, identity: str) -> dict[str, Any] | None:
     """Return the note about the checkpoint at ``path``, if there is one and it is about this very file."""
-    target = _note_path(os.path.realpath(path))
-    if not os.path.isfile(target):
-        return None
-    try:
-        note = foreign.read(target)
-    except ResumeError:
-        return None
-    return note if note.get("id") == identity else None
+    return _read(_note_path(os.path.realpath(path)), "id", identity)
 
 
 def remove_note(path: str) -> None:
@@ -67,17 +60,12 @@ def remove_note(path: str) -> None:
 
 def write_own(path: str, rank: int, state: Mapping[str, Any]) -> None:
     """Write what one of the other ranks knows of the checkpoint that the first one saved at ``path``."""
-    _write_beside(_own_path(path, rank), as_bytes(state))
+    _write(_own_path(path, rank), as_bytes(state))
 
 
 def read_own(path: str, rank: int, position: Sequence[Any]) -> dict[str, Any] | None:
     """Return the own part of ``rank``, if there is one and it was saved at the same position."""
-    target = _own_path(os.path.realpath(path), rank)
-    try:
-        own: dict[str, Any] = foreign.read(target) if os.path.isfile(target) else {}
-    except ResumeError:
-        return None
-    return own if own.get("position") == list(position) else None
+    return _read(_own_path(os.path.realpath(path), rank), "position", list(position))
 
 
 def remove_all(path: str) -> None:
@@ -87,10 +75,19 @@ def remove_all(path: str) -> None:
         disk.remove(part)
 
 
-def _write_beside(target: str, content: bytes) -> None:
+def _write(target: str, content: bytes) -> None:
     """Write a file beside a checkpoint, with the permissions of the checkpoint."""
     disk.make_folder(os.path.dirname(target), mode=0o777)
     disk.write_atomically(target, lambda file: file.write(content), mode=0o666)
+
+
+def _read(target: str, key: str, wanted: Any) -> dict[str, Any] | None:
+    """Return what such a file holds if it belongs to the checkpoint: if ``key`` in it is as ``wanted``."""
+    try:
+        found = foreign.read(target) if os.path.isfile(target) else {}
+    except ResumeError:
+        return None
+    return found if found.get(key) == wanted else None
 
 
 def _own_path(path: str, rank: int) -> str:
