@@ -209,16 +209,11 @@ def _config(plan: Plan, options: Options) -> Any:
         cfg["work_dir"] = os.path.join("work_dirs", name)
     if extras.get("seed") is not None:
         cfg["seed"] = extras["seed"]
-    for key in ("resume_from", "load_from", "auto_resume"):
+    for key in ("resume_from", "load_from", "auto_resume", "device", "diff_seed"):
         if extras.get(key):
             cfg[key] = extras[key]
-    if options.resume == "":
-        cfg["auto_resume"] = True
-    elif options.resume is not None:
-        cfg["resume_from"] = options.resume
-    for key in ("device", "diff_seed"):
-        if extras.get(key):
-            cfg[key] = extras[key]
+    if options.resume is not None:
+        cfg["resume_from" if options.resume else "auto_resume"] = options.resume or True
     return cfg
 
 

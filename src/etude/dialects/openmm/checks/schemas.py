@@ -152,21 +152,15 @@ class Components:
         schemas = {one.key: dict(types.get(one.key) or of_parameter(one)) for one in taken}
         return schemas, [one.key for one in taken if one.required], signature.open, signature.doc
 
-    def schema(
-        self,
-        targets: Mapping[str, str],
-        *,
-        word: str = "type",
-        default: str = "",
-        beside: Mapping[str, Any] | None = None,
-        rest: Any = False,
-    ) -> dict[str, Any]:
-        """Return the schema of a dict with a ``type`` or a ``policy``: of a known one the arguments are known, of
-        others anything goes."""
+    def schema(self, targets: Mapping[str, str], *, word: str = "type", **options: Any) -> dict[str, Any]:
+        """Return the schema of a dict with a ``type`` or a ``policy``, with the ``options`` of :meth:`cases`.
+
+        Of a known one the arguments are known, of others anything goes.
+        """
         return {
             "type": "object",
             "properties": {word: {"anyOf": [{"enum": sorted(targets)}, TEXT]}},
-            "allOf": self.cases(targets, word=word, default=default, beside=beside, rest=rest),
+            "allOf": self.cases(targets, word=word, **options),
         }
 
     def cases(

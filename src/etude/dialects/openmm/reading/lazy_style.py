@@ -12,13 +12,7 @@ from etude.dialects.openmm.config.dict_v2 import ConfigDict
 from etude.dialects.openmm.errors import ConfigImportError, ConfigKeyError, ConfigRuntimeError
 from etude.dialects.openmm.reading import places
 from etude.dialects.openmm.reading.lazy_objects import LazyObject, read_base
-from etude.dialects.openmm.reading.source import (
-    Source,
-    config_keys,
-    near_files,
-    parsed,
-    read_text,
-)
+from etude.dialects.openmm.reading.source import Source, config_keys, near_files, parsed, read_text
 from etude.dialects.openmm.reading.syntax import assigns_base, fresh_tree, is_builtin, statements
 from etude.errors import suggest
 
@@ -34,22 +28,13 @@ def is_lazy(text: str, path: str) -> bool:
         if assigns_base(node):
             return False
         if isinstance(node, ast.With):
-            if not _reads_base(node):
-                raise ConfigParsingError(
-                    "Only `read_base` context manager can be used in the config", at=f"{path}:{node.lineno}"
-                )
+            _require_read_base(node, path)
             return True
-        if isinstance(node, ast.ImportFrom) and _is_foreign_from(node):
+        if isinstance(node, ast.ImportFrom) and (node.level or not is_builtin(node.module or "")):
             return True
         if isinstance(node, ast.Import) and not all(is_builtin(alias.name) for alias in node.names):
             return True
     return False
-
-
-def _is_foreign_from(node: ast.ImportFrom) -> bool:
-    if node.level:
-        return True
-    return not is_builtin(node.module or "")
 
 
 def read_lazy(filename: str | os.PathLike[str], seen: tuple[str, ...] = ()) -> Source:
@@ -68,7 +53,7 @@ def read_lazy(filename: str | os.PathLike[str], seen: tuple[str, ...] = ()) -> S
         if name not in transformer.given or value is not transformer.given[name]
     }  # fmt: skip
     imported = {name: scope[name] for name in transformer.imported if name in scope}
-    values = {name: value for name, value in keys.items() if not _same(imported, name, value)}
+    values = {name: value for name, value in keys.items() if name not in imported or imported[name] is not value}
     base = transformer.base
     base.remember(places.places_in(text, path), values)
     return Source(
@@ -88,10 +73,6 @@ def _places_after(text: str, path: str, base: places.Places) -> places.Places:
     return {**kept, **grown, **own}
 
 
-def _same(imported: dict[str, Any], name: str, value: Any) -> bool:
-    return name in imported and imported[name] is value
-
-
 def _refuse_text_style(tree: ast.Module, path: str, seen: tuple[str, ...]) -> None:
     if seen and any(assigns_base(statement) for statement in tree.body):
         raise ConfigRuntimeError(
@@ -100,9 +81,11 @@ def _refuse_text_style(tree: ast.Module, path: str, seen: tuple[str, ...]) -> No
         )  # fmt: skip
 
 
-def _reads_base(node: ast.With) -> bool:
+def _require_read_base(node: ast.With, path: str) -> None:
     call = node.items[0].context_expr
-    return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "read_base"
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "read_base"):
+        text = "Only `read_base` context manager can be used in the config"
+        raise ConfigParsingError(text, at=f"{path}:{node.lineno}")
 
 
 class _Transformer(ast.NodeTransformer):
@@ -120,10 +103,7 @@ class _Transformer(ast.NodeTransformer):
         self._sources: dict[str, Source] = {}
 
     def visit_With(self, node: ast.With) -> Any:
-        if not _reads_base(node):
-            raise ConfigParsingError(
-                "Only `read_base` context manager can be used in the config", at=f"{self.path}:{node.lineno}"
-            )
+        _require_read_base(node, self.path)
         made: list[ast.stmt] = []
         for statement in node.body:
             if not isinstance(statement, ast.ImportFrom):

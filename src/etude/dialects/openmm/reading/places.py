@@ -20,12 +20,8 @@ def places_in(text: str, file: str) -> Places:
     """Return every path that ``text`` assigns, and where; none if the text cannot be parsed."""
     if not file.endswith(".py"):
         return _places_in_yaml(text, file)
-    try:
-        body = tree_of(text).body
-    except SyntaxError:
-        return {}
     places: Places = {}
-    for statement in _statements(body):
+    for statement in _statements(_body(text)):
         for path, at in _assigned(statement):
             if isinstance(at, int):
                 places[path] = _place(file, at, path)
@@ -43,20 +39,23 @@ def _place(file: str, line: int, path: Path) -> Place:
 
 def grown_in(text: str, file: str) -> Places:
     """Return the lists that ``text`` adds items to (``custom_hooks.append(…)``, ``custom_hooks += […]``), and where."""
-    try:
-        body = tree_of(text).body
-    except SyntaxError:
-        return {}
     found: Places = {}
-    for statement in _statements(body):
+    for statement in _statements(_body(text)):
         call = statement.value if isinstance(statement, ast.Expr) else None
         grown: ast.expr | None = statement.target if isinstance(statement, ast.AugAssign) else None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _GROWING:
             grown = call.func.value
         path = _path_of(grown) if grown is not None else ()
         if path:
-            found[path] = Place(file, statement.lineno, ".".join(map(str, path)))
+            found[path] = _place(file, statement.lineno, path)
     return found
+
+
+def _body(text: str) -> list[ast.stmt]:
+    try:
+        return tree_of(text).body
+    except SyntaxError:
+        return []
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -139,9 +138,7 @@ def _places_in_yaml(text: str, file: str) -> Places:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError:
         return {}
-    return {
-        path: _place(file, line, path) for path, line in _in_node((), root)
-    }  # fmt: skip
+    return {path: _place(file, line, path) for path, line in _in_node((), root)}
 
 
 def _in_node(path: Path, node: Any) -> Iterator[tuple[Path, int]]:

@@ -139,19 +139,18 @@ class EvalHook(Hook):
                 )  # fmt: skip
 
     def before_train_iter(self, runner: BaseRunner) -> None:
-        if self.by_epoch or not self.initial_flag:
-            return
-        if self.start is not None and runner.iter >= self.start:
-            with self._without_side_effects():
-                self.after_train_iter(runner)
-        self.initial_flag = False
+        if not self.by_epoch:
+            self._evaluate_first(runner.iter, self.after_train_iter, runner)
 
     def before_train_epoch(self, runner: BaseRunner) -> None:
-        if not (self.by_epoch and self.initial_flag):
-            return
-        if self.start is not None and runner.epoch >= self.start:
+        if self.by_epoch:
+            self._evaluate_first(runner.epoch, self.after_train_epoch, runner)
+
+    def _evaluate_first(self, now: int, evaluate: Callable[[BaseRunner], None], runner: BaseRunner) -> None:
+        """Evaluate before the first epoch or iteration, if ``start`` is reached."""
+        if self.initial_flag and self.start is not None and now >= self.start:
             with self._without_side_effects():
-                self.after_train_epoch(runner)
+                evaluate(runner)
         self.initial_flag = False
 
     @contextmanager

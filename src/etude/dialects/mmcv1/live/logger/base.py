@@ -39,11 +39,9 @@ class LoggerHook(Hook):
     @staticmethod
     def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
         """Return whether ``val`` is one number; optionally arrays and tensors of one element count, too."""
-        if isinstance(val, numbers.Number):
-            return True
-        if include_np and isinstance(val, np.ndarray) and val.ndim == 0:
-            return True
-        return bool(include_torch and isinstance(val, torch.Tensor) and len(val) == 1) if _has_axes(val) else False
+        if isinstance(val, torch.Tensor):
+            return include_torch and val.ndim > 0 and len(val) == 1
+        return isinstance(val, numbers.Number) or (include_np and isinstance(val, np.ndarray) and val.ndim == 0)
 
     def get_mode(self, runner: BaseRunner) -> str:
         """Return ``train`` or ``val``. As in mmcv, results without a ``time`` are those of an evaluation."""
@@ -205,7 +203,3 @@ def _first_of_each(name: str, values: Any) -> dict[str, float]:
     if isinstance(values, dict):
         return {f"{name}/{key}": value[0] for key, value in values.items()}
     return {name: values[0]}
-
-
-def _has_axes(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor) or value.ndim > 0

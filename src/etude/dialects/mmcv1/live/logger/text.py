@@ -182,12 +182,6 @@ def _on_one_line(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """Convert a value that JSON cannot write."""
-    if isinstance(value, set | range | Iterable) and not isinstance(value, np.ndarray | torch.Tensor):
-        return list(value)
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic | torch.Tensor):
         return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, torch.Tensor):
-        return value.tolist()
-    return str(value)
+    return list(value) if isinstance(value, Iterable) else str(value)
