@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from etude.dialects.openmm.errors import ConfigAssertionError, ConfigKeyError, ConfigTypeError
+from etude.dialects.openmm.errors import ConfigAssertionError
 from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.registries.registry_v2 import Registry, build_from_cfg, plain
 from etude.registry import resolve
@@ -29,16 +29,7 @@ def build_runner_from_cfg(cfg: Any, registry: Registry) -> Any:
     if not isinstance(registry, Registry):
         raise ConfigAssertionError(f"registry must be a mmengine.Registry object, but got {type(registry)}")
     with registry.switch_scope_and_registry(inner.get("_scope_")) as found_in:
-        kind = inner.get("runner_type", "Runner")
-        runner = found_in.get(kind) if isinstance(kind, str) else kind
-        if runner is None:
-            raise ConfigKeyError(
-                f"{kind} is not in the {found_in.name} registry. Please check whether the value of `{kind}` is correct",
-                hint=found_in.hint(kind),
-            )
-        if not callable(runner):
-            raise ConfigTypeError(f"runner_type must be a str or valid type, but got {type(kind)}")
-        return runner.from_cfg(cfg)
+        return found_in.entry(inner.get("runner_type", "Runner")).from_cfg(cfg)
 
 
 def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
@@ -81,10 +72,7 @@ def build_scheduler_from_cfg(cfg: Any, registry: Registry, default_args: Any = N
             raise AssertionError(
                 "Only epoch-based parameter scheduler can be converted to iter-based: set `by_epoch=True`"
             )
-        scheduler = found_in.get(kind) if isinstance(kind, str) else kind
-        if scheduler is None:
-            raise ConfigKeyError(f"{kind} is not in the {found_in.name} registry", hint=found_in.hint(kind))
-        return scheduler.build_iter_from_epoch(**args)
+        return found_in.entry(kind).build_iter_from_epoch(**args)
 
 
 def traverse_registry_tree(registry: Registry, verbose: bool = True) -> list[dict[str, Any]]:

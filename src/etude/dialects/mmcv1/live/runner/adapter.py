@@ -71,8 +71,4 @@ class Routed(EngineHook):
         return _STAGE[point]
 
     def calls(self) -> Mapping[str, Callable[..., Any]]:
-        return {point: _named_call(self.runner, stage) for stage, point in POINT.items()}
-
-
-def _named_call(runner: BaseRunner, stage: str) -> Callable[..., Any]:
-    return lambda _: runner.call_hook(stage)
+        return {point: with_subject(self.runner.call_hook, stage) for stage, point in POINT.items()}

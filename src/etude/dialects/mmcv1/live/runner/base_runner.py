@@ -258,6 +258,14 @@ class BaseRunner(Resuming, Registration):
             return [Routed(self)]
         return [Adapted(hook, self) for hook in self._hooks]
 
+    def _require_end(self, key: str, given: int | None) -> None:
+        """Require the length of the run, which may be an argument of ``run``, too, as in older versions of mmcv."""
+        if given is not None:
+            text = f"setting {key} in run is deprecated, please set {key} in runner_config"
+            warnings.warn(text, DeprecationWarning, stacklevel=3)
+            setattr(self, f"_{key}", given)
+        require(getattr(self, f"_{key}") is not None, f"{key} must be specified during instantiation")
+
     def _announce(self, workflow: Any, end: int | None) -> None:
         self.logger.info("Start running, host: %s, work_dir: %s", get_host_info(), self.work_dir or "NONE")
         self.logger.info("Hooks will be executed in the following order:\n%s", self.get_hook_info())
@@ -316,12 +324,10 @@ class BaseRunner(Resuming, Registration):
             exact.remove_note(path)
         self.later.write(partial(files.write, path), files.plain(found))
         if save_optimizer and not filename.startswith("best_"):
-            self.later.then(partial(self._position.note_saved, path, max(self.engine.done, self.engine.step)))
+            saved = path, max(self.engine.done, self.engine.step)
+            self.later.then(partial(setattr, self._position, "saved", saved))
         if create_symlink:
             self.later.then(partial(files.link_latest, out_dir, filename))
-
-    def save_checkpoint(self, out_dir: str, *args: Any, **kwargs: Any) -> None:
-        raise AttributeError(f"{type(self).__name__} must define save_checkpoint")
 
     def _load_optimizer(self, checkpoint: Mapping[str, Any], resume_optimizer: bool) -> None:
         if "optimizer" not in checkpoint or not resume_optimizer:

@@ -26,14 +26,7 @@ class EpochBasedRunner(BaseRunner):
     def run(self, data_loaders: list[Any], workflow: Any, max_epochs: int | None = None, **kwargs: Any) -> None:
         """Run the workflow, such as ``[('train', 1), ('val', 1)]``, with one loader for each entry."""
         check_flow(data_loaders, workflow)
-        if max_epochs is not None:
-            warnings.warn(
-                "setting max_epochs in run is deprecated, please set max_epochs in runner_config",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            self._max_epochs = max_epochs
-        require(self._max_epochs is not None, "max_epochs must be specified during instantiation")
+        self._require_end("max_epochs", max_epochs)
         assert self._max_epochs is not None
         for (mode, _), data in zip(workflow, data_loaders, strict=True):
             if mode == "train":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from etude.core import loop
 from etude.core.run import Run
 from etude.data.torch_loader import passes, remainder
-from etude.dialects.mmcv1.live.checks import explain_data_error, require
+from etude.dialects.mmcv1.live.checks import explain_data_error
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 from etude.dialects.mmcv1.live.runner.epoch_runner import check_flow
@@ -90,14 +89,7 @@ class IterBasedRunner(BaseRunner):
     def run(self, data_loaders: list[Any], workflow: Any, max_iters: int | None = None, **kwargs: Any) -> None:
         """Run the workflow, such as ``[('train', 1000), ('val', 50)]``, with one loader for each entry."""
         check_flow(data_loaders, workflow)
-        if max_iters is not None:
-            warnings.warn(
-                "setting max_iters in run is deprecated, please set max_iters in runner_config",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            self._max_iters = max_iters
-        require(self._max_iters is not None, "max_iters must be specified during instantiation")
+        self._require_end("max_iters", max_iters)
         self._announce(workflow, self._max_iters)
         with self._driving(data_loaders, workflow, kwargs) as engine:
             loop.fit(engine)

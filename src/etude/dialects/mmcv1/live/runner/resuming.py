@@ -32,9 +32,6 @@ class Position:
         self.parts: dict[str, Any] = {}
         self.finishing: dict[str, Any] | None = None
 
-    def note_saved(self, path: str, done: int) -> None:
-        self.saved = path, done
-
 
 class Restored:
     """The exact state of a resumed checkpoint, until it has been used."""
