@@ -54,13 +54,9 @@ class Lowering:
         self.folders = tuple(dict.fromkeys(os.path.dirname(file) for file in tree.files))
         #: Modules that are imported when the config runs: those it lists, and those whose classes it names.
         self.modules = tuple(dict.fromkeys([*self.imports, *self._named_modules()]))
-        self._unread = any(scan.find_source(module, self.folders) is None for module in self.modules)
+        #: Whether the config imports modules whose sources cannot be found.
+        self.has_unread_modules = any(scan.find_source(module, self.folders) is None for module in self.modules)
         self.registered = {**registered_by_hand(), **self._by_user()}
-
-    @property
-    def has_unread_modules(self) -> bool:
-        """Return whether the config imports modules whose sources cannot be found."""
-        return self._unread
 
     # -- specs ---------------------------------------------------------------------------------------------------
 
@@ -153,8 +149,9 @@ class Lowering:
             module, _, attribute = spec.name.rpartition(".")
             return f"{module}:{attribute}" if scan.find_source(module, self.folders) else ""
         near = nearest(spec.name, [*known, *(entry for where, entry in self.registered if where == table)])
-        if near and self._unread and not owner_of(spec.name) and not is_slip(spec.name.casefold(), near.casefold()):
-            return ""
+        is_own = self.has_unread_modules and not owner_of(spec.name)
+        if near and is_own and not is_slip(spec.name.casefold(), near.casefold()):
+            return ""  # one of those modules may have it
         owned = near or owner_of(spec.name)
         if owned or not self.modules:
             unknown = "list the module that defines it under `custom_imports`"

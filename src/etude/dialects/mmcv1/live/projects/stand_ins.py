@@ -24,9 +24,11 @@ class StandIns(Scripts):
     build_model: Callable[[Any], Any]
     build_dataset: Callable[[Any], Any]
     wiring: type[train.Wiring]
-    root_logger: Callable[..., logging.Logger]
 
     setup_multi_processes = staticmethod(environment.setup_multi_processes)
+
+    def root_logger(self, log_level: Any) -> logging.Logger:
+        return self.wiring.root_logger(log_level=log_level)
 
     def device(self) -> str:
         return train.auto_select_device()
@@ -46,7 +48,6 @@ CLASSIFICATION = StandIns(
     builders.build_model,
     builders.build_dataset,
     train.Classification,
-    train.get_root_logger,
 )
 TRACKING = StandIns(
     "mmtrack",
@@ -55,7 +56,6 @@ TRACKING = StandIns(
     builders.build_track_model,
     builders.build_track_dataset,
     train.Tracking,
-    train.get_track_logger,
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -102,6 +103,8 @@ def _train(wiring: Wiring, model: nn.Module, dataset: Any, validate: bool, times
 class Wiring:
     """The steps of a project's training function before ``runner.run``."""
 
+    root_logger: Callable[..., logging.Logger]
+
     def __init__(self, cfg: Any, distributed: bool = False, device: str | None = None) -> None:
         self.cfg, self.distributed = cfg, distributed
         self.device = device or cfg.get("device") or auto_select_device()
@@ -121,9 +124,6 @@ class Wiring:
         runner.timestamp = timestamp or runner.timestamp  # one for the log file and the JSON lines
         self.register(runner, validate=validate)
         return Wired(runner, loaders, self.cfg.get("workflow", [("train", 1)]), length)
-
-    def root_logger(self, *, log_level: Any) -> logging.Logger:
-        raise NotImplementedError
 
     def loader(self, dataset: Any) -> Any:
         raise NotImplementedError
@@ -153,8 +153,7 @@ class Wiring:
 class Classification(Wiring):
     """The steps of MMClassification."""
 
-    def root_logger(self, *, log_level: Any) -> logging.Logger:
-        return get_root_logger(log_level=log_level)
+    root_logger = staticmethod(get_root_logger)
 
     def loader(self, dataset: Any) -> Any:
         return builders.build_dataloader(dataset, **{**self._common(), **self.cfg["data"].get("train_dataloader", {})})
@@ -215,12 +214,11 @@ class Classification(Wiring):
 class Tracking(Wiring):
     """The steps of MMTracking."""
 
+    root_logger = staticmethod(get_track_logger)
+
     @property
     def _has_own_runner(self) -> bool:
         return bool(trains_a_part(self.cfg) and self.cfg.get("runner"))
-
-    def root_logger(self, *, log_level: Any) -> logging.Logger:
-        return get_track_logger(log_level=log_level)
 
     def loader(self, dataset: Any) -> Any:
         given = self.cfg["data"]

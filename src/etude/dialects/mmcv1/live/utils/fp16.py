@@ -34,34 +34,33 @@ def auto_fp16(
     apply_to: Iterable[str] | None = None, out_fp32: bool = False, supported_types: tuple[type, ...] = (nn.Module,)
 ) -> Callable[[Method], Method]:
     """Run a method of a module with ``fp16_enabled`` in half precision. ``apply_to`` names the arguments to cast."""
-
-    def decorate(method: Method) -> Method:
-        @functools.wraps(method)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if not _wants_half(args, supported_types, "auto_fp16"):
-                return method(*args, **kwargs)
-            args, kwargs = _cast_named(method, args, kwargs, apply_to, torch.float, torch.half)
-            with torch.autocast(_device(), dtype=torch.half):
-                output = method(*args, **kwargs)
-            return cast_tensor_type(output, torch.half, torch.float) if out_fp32 else output
-
-        return call
-
-    return decorate
+    return _in_precision(apply_to, torch.float, torch.half, out_fp32, supported_types, "auto_fp16")
 
 
 def force_fp32(apply_to: Iterable[str] | None = None, out_fp16: bool = False) -> Callable[[Method], Method]:
     """Run a method of a module with ``fp16_enabled`` in single precision."""
+    return _in_precision(apply_to, torch.half, torch.float, out_fp16, (nn.Module,), "force_fp32")
+
+
+def _in_precision(
+    apply_to: Iterable[str] | None,
+    source: torch.dtype,
+    target: torch.dtype,
+    back: bool,
+    supported: tuple[type, ...],
+    name: str,
+) -> Callable[[Method], Method]:
+    """Return a decorator that casts arguments to ``target``, and with ``back`` the results to ``source``."""
 
     def decorate(method: Method) -> Method:
         @functools.wraps(method)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not _wants_half(args, (nn.Module,), "force_fp32"):
+            if not _wants_half(args, supported, name):
                 return method(*args, **kwargs)
-            args, kwargs = _cast_named(method, args, kwargs, apply_to, torch.half, torch.float)
-            with torch.autocast(_device(), enabled=False):
+            args, kwargs = _cast_named(method, args, kwargs, apply_to, source, target)
+            with torch.autocast(_device(), dtype=torch.half, enabled=target is torch.half):
                 output = method(*args, **kwargs)
-            return cast_tensor_type(output, torch.float, torch.half) if out_fp16 else output
+            return cast_tensor_type(output, target, source) if back else output
 
         return call
 
