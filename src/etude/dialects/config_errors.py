@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from etude.config.files import display
+from etude.config.tree import Path, Tree
 from etude.errors import (
     ConfigError,
     EtudeError,
@@ -110,7 +111,8 @@ def _type_name(given: Mapping[str, Any]) -> str:
 
 def place_of(error: BaseException, plan: Plan) -> str:
     """Return the place in the config of the part that was being built, or of the hook that raised; else empty."""
-    made, entries = _being_made(error), list(_entries_with_type((), plan.source))
+    made, values = _being_made(error), Tree(dict(plan.source)).walk()
+    entries = [(path, value) for path, value in values if isinstance(value, Mapping) and value.get("type") is not None]
     if not plan.places or not entries:
         return next(filter(None, (_line_of(_type_name(given), plan) for given in made)), "")
     for given in [*made, *_at_work(error)]:
@@ -120,20 +122,6 @@ def place_of(error: BaseException, plan: Plan) -> str:
             if place is not None:
                 return str(place)
     return ""
-
-
-def _entries_with_type(
-    path: tuple[str | int, ...], value: Any
-) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
-    """Yield every mapping with a type in a resolved config, with its path."""
-    if isinstance(value, Mapping):
-        if value.get("type") is not None:
-            yield path, value
-        for key, item in value.items():
-            yield from _entries_with_type((*path, key), item)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _entries_with_type((*path, index), item)
 
 
 def _is_kind(written: str, made: str) -> bool:
@@ -146,7 +134,7 @@ def _same_plain_values(known: Mapping[str, Any], given: Mapping[str, Any]) -> bo
     return all(key in given and given[key] == value for key, value in plain.items() if key != "type")
 
 
-def _last_change(path: tuple[str | int, ...], known: Mapping[str, Any], plan: Plan, message: str) -> Place | None:
+def _last_change(path: Path, known: Mapping[str, Any], plan: Plan, message: str) -> Place | None:
     """Return where an entry was changed last.
 
     Keys that the message names are preferred. An override comes before the config, the config before its bases.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-from etude.config.tree import Path, dotted
+from etude.config.tree import Tree, dotted
 from etude.plan import Plan
 
 #: torch's messages about a label that is too large for the model.
@@ -29,7 +28,8 @@ def line_about(message: str, plan: Plan | None = None) -> str:
         return _about_label(int(label[1]) if label[1] else None, plan)
     if plan is None or not _LOST.search(message):
         return ""
-    texts = [(path, value) for path, value in _values((), plan.source) if _is_address(value) and value in message]
+    values = Tree(dict(plan.source)).walk()
+    texts = [(path, value) for path, value in values if _is_address(value) and value in message]
     known = [(path, value) for path, value in texts if path in plan.places]
     path, value = max(known, key=lambda one: (len(one[1]), len(one[0])), default=((), ""))
     if not path or str(plan.places[path]) in message:
@@ -40,26 +40,14 @@ def line_about(message: str, plan: Plan | None = None) -> str:
 def _about_label(label: int | None, plan: Plan | None) -> str:
     """Return what ``num_classes`` has to be. torch does not always say which label is too large."""
     least = f"a sample has label {label}, so {{}} at least {label + 1}" if label is not None else ""
-    found = [(path, value) for path, value in _values((), plan.source) if path[-1] == "num_classes"] if plan else []
+    values = Tree(dict(plan.source)).walk() if plan is not None else ()
+    found = [(path, value) for path, value in values if path[-1] == "num_classes"]
     small = [(path, value) for path, value in found if isinstance(value, int) and (label is None or value <= label)]
     for path, value in sorted(small, key=lambda one: one[0][0] != "model"):
         if plan is not None and path in plan.places:
             wrong = least.format("it must be") or "a sample has a label that is not below it"
             return f"{plan.places[path]}: {dotted(path)} is {value}; {wrong}"
     return f"the model has too few classes: {least.format('it needs')}" if least else ""
-
-
-def _values(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
-    """Yield every value of a resolved config that is no container, with its path."""
-    items: Any = ()
-    if isinstance(value, Mapping):
-        items = value.items()
-    elif isinstance(value, list | tuple):
-        items = enumerate(value)
-    elif path:
-        yield path, value
-    for key, item in items:
-        yield from _values((*path, key), item)
 
 
 def _is_address(value: Any) -> bool:
