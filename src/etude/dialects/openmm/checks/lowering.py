@@ -9,6 +9,7 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects import imports
+from etude.dialects.openmm.checks.bounds import unquoted
 from etude.dialects.openmm.project_names import owner_of, remedy
 from etude.dialects.openmm.reading.imported import imported_by
 from etude.dialects.openmm.reading.syntax import names_used
@@ -225,9 +226,8 @@ def number(low: Lowering, path: Path, default: Any, *, least: int = 0) -> Any:
     value = low.tree.get(*path, default=default)
     if value is default or (isinstance(value, int) and not isinstance(value, bool) and value >= least):
         return value
-    quoted = isinstance(value, str) and value.strip().isdecimal()
-    hint = f"write {value.strip()} without quotes" if quoted else ""
-    low.error(low.place(*path), f"{dotted(path)} must be a whole number of at least {least}, not {value!r}", hint)
+    text = f"{dotted(path)} must be a whole number of at least {least}, not {value!r}"
+    low.error(low.place(*path), text, unquoted(value))
     return default
 
 

@@ -93,29 +93,20 @@ class Page:
         self.lines[-1] += node.opening
         indent = self.indent
         if fits and (inside or len(node.parts) == 1):
-            self._flow(node, tail)
+            self._parts(node, tail)
             return
         self._newline(indent + INDENT)
         inner = ", ".join(part.flat for part in node.parts)
-        if self.indent + len(inner) + len(node.end) + tail <= WIDTH:
-            self._flow(node, tail)
-        else:
-            self._each(node, tail)
+        self._parts(node, tail, each=self.indent + len(inner) + len(node.end) + tail > WIDTH)
         self.indent = indent
 
-    def _flow(self, node: Node, tail: int) -> None:
+    def _parts(self, node: Node, tail: int, *, each: bool = False) -> None:
+        """Write the parts of a node and its end; with ``each``, one per line."""
+        indent, last = self.indent, len(node.parts)
         for number, part in enumerate(node.parts, start=1):
-            last = number == len(node.parts)
-            self.put(part, tail=len(node.end) + tail if last else 1, inside=True)
-            self.lines[-1] += node.end if last else ", "
-
-    def _each(self, node: Node, tail: int) -> None:
-        indent = self.indent
-        for number, part in enumerate(node.parts, start=1):
-            last = number == len(node.parts)
-            self.put(part, tail=len(node.end) + tail if last else 1, inside=True)
-            self.lines[-1] += node.end if last else ","
-            if not last:
+            self.put(part, tail=len(node.end) + tail if number == last else 1, inside=True)
+            self.lines[-1] += node.end if number == last else "," if each else ", "
+            if each and number < last:
                 self._newline(indent)
 
     def _column(self, node: Node) -> None:

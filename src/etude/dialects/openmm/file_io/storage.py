@@ -138,15 +138,19 @@ class HardDiskBackend(LocalBackend):
     """The older name of ``LocalBackend``."""
 
 
-class HTTPBackend(BaseStorageBackend):
+class _RemoteBackend(BaseStorageBackend):
+    """A backend that gives bytes only."""
+
+    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
+        return bytes(self.get(filepath)).decode(encoding)
+
+
+class HTTPBackend(_RemoteBackend):
     """Reads files from ``http(s)://``."""
 
-    def get(self, filepath: str) -> bytes:
+    def get(self, filepath: Any) -> bytes:
         data: bytes = urlopen(filepath).read()
         return data
-
-    def get_text(self, filepath: str, encoding: str = "utf-8") -> str:
-        return self.get(filepath).decode(encoding)
 
     @contextmanager
     def get_local_path(self, filepath: str) -> Generator[str, None, None]:
@@ -156,7 +160,7 @@ class HTTPBackend(BaseStorageBackend):
             yield path
 
 
-class PetrelBackend(BaseStorageBackend):
+class PetrelBackend(_RemoteBackend):
     """Reads files of an object store with the package ``petrel_client``."""
 
     def __init__(
@@ -175,14 +179,11 @@ class PetrelBackend(BaseStorageBackend):
         found: bytes = self._client.Get(re.sub(r"\\+", "/", address).replace("petrel://", "s3://"))
         return found
 
-    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
-        return bytes(self.get(filepath)).decode(encoding)
-
     def join_path(self, filepath: Any, *filepaths: Any) -> str:
         return "/".join([str(filepath).rstrip("/"), *(str(part).strip("/") for part in filepaths)])
 
 
-class MemcachedBackend(BaseStorageBackend):
+class MemcachedBackend(_RemoteBackend):
     """Not supported: it can be imported, but making one raises an error."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -191,11 +192,8 @@ class MemcachedBackend(BaseStorageBackend):
     def get(self, filepath: Any) -> Any:
         raise NotImplementedError
 
-    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
-        raise NotImplementedError
 
-
-class LmdbBackend(BaseStorageBackend):
+class LmdbBackend(_RemoteBackend):
     """Reads files in an LMDB by name. The database is opened on first use."""
 
     def __init__(
@@ -214,9 +212,6 @@ class LmdbBackend(BaseStorageBackend):
         if found is None:
             raise FileNotFoundError(f"{self.db_path} has no {str(filepath)!r}")
         return found
-
-    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
-        return self.get(filepath).decode(encoding)
 
     def _get_client(self) -> Any:
         """Return the open database. A process and its forks can open it only once."""

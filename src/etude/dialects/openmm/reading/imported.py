@@ -65,11 +65,9 @@ def missing_name(module: str, name: str, folders: tuple[str, ...]) -> tuple[str,
 
 def _source_on_disk(module: str) -> scan.Source | None:
     """Return the source of a module that only the installed mmcv 2.x has: Étude serves ``mmcv`` with 1.x's names."""
-    package, _, rest = module.partition(".")
-    top = ownership.original(package) if package == "mmcv" and ownership.generation("mmcv") >= 2 else None
-    base = os.path.join(top, *rest.split(".")) if top and rest else ""
-    files = (f"{base}.py", os.path.join(base, "__init__.py")) if base else ()
-    return next((scan.parse(module, file) for file in files if os.path.isfile(file)), None)
+    top = ownership.original("mmcv") if module.startswith("mmcv.") and ownership.generation("mmcv") >= 2 else None
+    found = ownership.source_in(top, module) if top is not None else None
+    return scan.parse(module, found[0]) if found is not None else None
 
 
 def _did_you_mean(word: str, words: Iterable[str]) -> str:

@@ -123,25 +123,14 @@ def build_track_dataloader(
     num_gpus: int = 1,
     samples_per_epoch: int | None = None,
     dist: bool = True,
-    shuffle: bool = True,
-    seed: int | None = None,
     persistent_workers: bool = False,
     **kwargs: Any,
 ) -> DataLoader[Any]:
     """Build a ``DataLoader`` for MMTracking, see :func:`build_dataloader`."""
     if samples_per_epoch is not None:
         warnings.warn("samples_per_epoch is not supported: an epoch is one pass over the data", stacklevel=2)
-    return build_dataloader(
-        dataset,
-        samples_per_gpu,
-        workers_per_gpu,
-        num_gpus=num_gpus,
-        dist=dist,
-        shuffle=shuffle,
-        seed=seed,
-        persistent_workers=persistent_workers,
-        **kwargs,
-    )
+    kwargs["persistent_workers"] = persistent_workers
+    return build_dataloader(dataset, samples_per_gpu, workers_per_gpu, num_gpus, dist, **kwargs)
 
 
 class Compose:

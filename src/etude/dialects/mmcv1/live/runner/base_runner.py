@@ -42,9 +42,6 @@ from etude.dist.world import World
 from etude.errors import ResumeError
 from etude.hooks.signals import saving_at_signals
 
-Flow = list[tuple[str, int]]
-
-
 #: Entries of an optimizer's state that have the shape of the parameter.
 _LIKE_PARAMETERS = ("momentum_buffer", "exp_avg", "exp_avg_sq", "square_avg")
 
