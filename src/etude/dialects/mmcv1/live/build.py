@@ -73,6 +73,7 @@ def build(plan: Plan, options: Options) -> Run:
     log = LogFile(logger, quiet=options.quiet)
     try:
         meta = project.open(logger, cfg, distributed, deterministic=bool(options.extras.get("deterministic")))
+        # A runner makes its folder when it is made. Nothing is to be written before the run begins.
         folder, cfg["work_dir"] = os.path.abspath(cfg["work_dir"]), None
         validate = not options.extras.get("no_validate")
         wired = _wire_project(project, plan, cfg, distributed, timestamp, meta=meta, validate=validate)
@@ -332,6 +333,7 @@ class LogFile:
         self._levels = [(handler, handler.level) for handler in logger.handlers]
         for handler, _ in self._levels if quiet else []:
             handler.setLevel(logging.ERROR)
+        # No level is that high: records are only written when the file is open.
         self._memory = _PendingLogFile(10_000, flushLevel=logging.CRITICAL + 1)
         logger.addHandler(self._memory)
 

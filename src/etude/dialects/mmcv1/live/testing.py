@@ -25,6 +25,7 @@ def multi_gpu_test(
     model: torch.nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
 ) -> list[Any] | None:
     """Test this rank's share. Rank 0 returns all results in the order of the dataset, the others None."""
+    # tmpdir and gpu_collect choose how mmcv moves the results to rank 0. Here there is one way.
     part = single_gpu_test(model, data_loader)
     return collect_results(part, len(data_loader.dataset))
 

@@ -36,6 +36,7 @@ class TensorboardLoggerHook(TrackerHook):
         self.log_dir = log_dir
 
     def begin(self, *args: Any, **settings: Any) -> Any:
+        # Always waits: hooks of users call ``writer`` from their first stage on.
         return self.outbox.ask(self.service.begin, self.log_dir)
 
     @master_only
