@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import sys
 import threading
@@ -22,6 +23,7 @@ from etude.events.trackers.wandb import WandbRun
 from tests.dialects.mmcv1.toys import Net, assert_same_bits, noisy_loader, weights
 from tests.events.offline import read_wandb
 
+import mmcv.runner  # isort: skip
 from mmcv.runner import HOOKS, EvalHook, auto_fp16, force_fp32, set_random_seed, wrap_fp16_model  # isort: skip
 
 TRAIN = [("train", 1)]
@@ -337,3 +339,19 @@ def test_a_loss_that_is_not_finite_is_warned_of_once(
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == 1 and said[0].startswith("loss is nan at iteration 8 or shortly before.")
     assert said[0].endswith(f"(iteration 6): stop the run with Ctrl-C, and resume from there with --resume-from {tmp_path}/epoch_1.pth")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("TensorboardLoggerHook", "log_dir interval ignore_last reset_flag by_epoch"),
+        ("WandbLoggerHook", "init_kwargs interval ignore_last reset_flag commit by_epoch with_step"),
+        ("MlflowLoggerHook", "exp_name tags params log_model interval ignore_last reset_flag by_epoch"),
+        ("NeptuneLoggerHook", "init_kwargs interval ignore_last reset_flag with_step by_epoch"),
+        ("PaviLoggerHook", "init_kwargs add_graph img_key add_last_ckpt interval ignore_last reset_flag by_epoch"),
+        ("DistEvalHook", "dataloader start interval by_epoch save_best rule test_fn greater_keys less_keys"),
+    ],
+)
+def test_arguments_stand_in_the_order_of_mmcv_because_subclasses_pass_them_by_position(name, first):
+    parameters = list(inspect.signature(getattr(mmcv.runner, name)).parameters)
+    assert parameters[: len(first.split())] == first.split()

@@ -99,6 +99,7 @@ def test_the_base_alone_is_fine(check: Any) -> None:
         ("lr_config = dict(_delete_=True, policy='cyclic', target_ratio=(10, 1, 1))", "lr_config.target_ratio must be a tuple"),
         ("lr_config = dict(_delete_=True, policy='cyclic', by_epoch=True)", "lr_config.by_epoch must be False"),
         ("lr_config = dict(_delete_=True, policy='OneCycle', max_lr='0.1')", "write 0.1 without quotes"),
+        ("lr_config = dict(_delete_=True, policy='CosineRestart', periods=[1], min_lr=0)", "lr_config.periods [1] end after epoch 1, the run has 2"),
         ("custom_hooks = [dict(type='EMAHook', momentum=2.0)]", "custom_hooks.0.momentum must be a number between 0 and 1"),
         ("custom_hooks = [dict(type='EMAHook', priority=150)]", "a priority is a whole number from 0 to 100 or a name"),
         ("optimizer_config = dict(type='GradientCumulativeOptimizerHook', cumulative_iters=0)", "cumulative_iters must be a"),
@@ -108,7 +109,7 @@ def test_the_base_alone_is_fine(check: Any) -> None:
         ("optimizer = dict(lr=-0.1)", "optimizer.lr must be a number of at least 0, not -0.1"),
         ("runner = dict(_delete_=True, type='IterBasedRunner', max_epochs=3)", "IterBasedRunner needs `max_iters`"),
         ("checkpoint_config = dict(interval=0, max_keep_ckpts=2)", "checkpoint_config.max_keep_ckpts prunes every `interval`"),
-        ("evaluation = dict(save_best='acuracy')", "evaluation.save_best 'acuracy' does not tell by its name whether it should"),
+        ("evaluation = dict(save_best='acuracy')", "'acuracy' is not what is evaluated; did you mean 'accuracy'?"),
         ("evaluation = dict(save_best='f1')", "give rule='greater' or rule='less'"),
         ("model = dict(stages=3)", "OwnModel has no parameter 'stages'; known: width"),
         ("data = dict(train=dict(_delete_=True, type='OwnData'))", "OwnData needs the parameter 'split'"),
@@ -125,6 +126,11 @@ def test_a_mistake_is_told_with_its_line(check: Any, lines: str, told: str) -> N
     line = 3 if lines.startswith("custom_imports") else 2 + len(lines.splitlines())
     assert [text for text in said.splitlines() if text.startswith(f"child.py:{line}: ") and told in text], said
     assert said.endswith((": 1 mistake", ": 1 warning"))
+
+
+def test_restarts_that_reach_the_end_are_fine(check: Any) -> None:
+    restarts = "policy='CosineRestart', periods=[1, 1], restart_weights=[1, 0.5], min_lr=0"
+    assert check(f"lr_config = dict(_delete_=True, {restarts})") == "child.py: no mistakes found"
 
 
 def test_only_what_an_optimizer_takes_is_proposed(check: Any) -> None:

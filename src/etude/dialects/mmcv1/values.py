@@ -192,6 +192,19 @@ def _milestones(low: Lowering) -> None:
             low.warning(low.place(key, "step"), f"{key}.step {steps} does not ascend: later ones are never reached")
 
 
+def _periods(low: Lowering) -> None:
+    """Report restarts that end before the run does: mmcv finds no period for the rest, and raises an error there."""
+    for key in ("lr_config", "momentum_config"):
+        policy, periods = low.tree.get(key, "policy"), low.tree.get(key, "periods")  # type: Any, Any
+        by_epoch = low.tree.get(key, "by_epoch", default=True)
+        length: Any = low.tree.get("runner", "max_epochs" if by_epoch else "max_iters")
+        whole = isinstance(periods, list) and all(map(is_whole, [*periods, length]))
+        if policy == "CosineRestart" and whole and sum(periods) < length:
+            unit = "epoch" if by_epoch else "iteration"
+            text = f"{key}.periods {periods} end after {unit} {sum(periods)}, the run has {length}"
+            low.error(low.place(key, "periods"), text, "give periods that reach its end, and a restart weight for each")
+
+
 def _run_length(low: Lowering) -> None:
     if low.tree.get("runner", "max_epochs") is not None and low.tree.get("runner", "max_iters") is not None:
         low.error(low.place("runner", "max_iters"), "only one of runner.max_epochs and runner.max_iters can be given")
@@ -260,10 +273,18 @@ def _pruning(low: Lowering) -> None:
 
 
 def _best(low: Lowering) -> None:
-    """Check that the name of the best result, or ``rule``, shows whether greater is better."""
+    """Check that ``save_best`` is spelt as a metric is, and that it is known whether greater is better."""
     given: Any = low.tree.get("evaluation")
-    best = given.get("save_best") if isinstance(given, Mapping) and given.get("rule") is None else None
+    best = given.get("save_best") if isinstance(given, Mapping) else None
     if not isinstance(best, str) or best == "auto":
+        return
+    metric = given.get("metric")
+    near = _similar_word(best, metric if isinstance(metric, list | tuple) else [metric])
+    if near is not None and near != best:
+        text = f"evaluation.save_best: {best!r} is not what is evaluated"
+        low.error(low.place("evaluation", "save_best"), text, f"did you mean {near!r}?")
+        return
+    if given.get("rule") is not None:
         return
     greater, less = (given.get(f"{word}_keys") for word in ("greater", "less"))
     if guess(best, _listed(greater, GREATER_KEYS), _listed(less, LESS_KEYS)) is None:
@@ -334,8 +355,8 @@ def _compare_arguments(
 
 
 _RULES = (
-    _warmup, _milestones, _run_length, _two_lengths, _rules_by_parameter, _constructor, _clip, _log, _pruning, _best,
-    _workflow, _hook_methods,
+    _warmup, _milestones, _periods, _run_length, _two_lengths, _rules_by_parameter, _constructor, _clip, _log,
+    _pruning, _best, _workflow, _hook_methods,
 )  # fmt: skip
 
 

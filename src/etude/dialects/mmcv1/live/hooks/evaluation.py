@@ -279,13 +279,25 @@ class DistEvalHook(EvalHook):
     def __init__(
         self,
         dataloader: DataLoader[Any],
-        *args: Any,
+        start: int | None = None,
+        interval: int = 1,
+        by_epoch: bool = True,
+        save_best: str | None = None,
+        rule: str | None = None,
+        test_fn: Callable[..., Any] | None = None,
+        greater_keys: str | Sequence[str] | None = None,
+        less_keys: str | Sequence[str] | None = None,
         broadcast_bn_buffer: bool = True,
         tmpdir: str | None = None,
         gpu_collect: bool = False,
-        **kwargs: Any,
+        out_dir: str | None = None,
+        file_client_args: dict[str, Any] | None = None,
+        **eval_kwargs: Any,
     ) -> None:
-        super().__init__(dataloader, *args, **kwargs)
+        super().__init__(
+            dataloader, start, interval, by_epoch, save_best, rule, test_fn, greater_keys,
+            less_keys, out_dir, file_client_args, **eval_kwargs,
+        )  # fmt: skip
         self.broadcast_bn_buffer, self.tmpdir, self.gpu_collect = broadcast_bn_buffer, tmpdir, gpu_collect
 
     def _do_evaluate(self, runner: BaseRunner) -> None:

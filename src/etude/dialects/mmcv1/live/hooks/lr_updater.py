@@ -112,7 +112,7 @@ class ExpLrUpdaterHook(LrUpdaterHook):
 
 @HOOKS.register_module()
 class PolyLrUpdaterHook(LrUpdaterHook):
-    """Falls to ``min_lr`` along ``(1 - policies.progress) ** power``."""
+    """Falls to ``min_lr`` along ``(1 - progress) ** power``."""
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
         self.power, self.min_lr = power, min_lr

@@ -137,8 +137,8 @@ class TrackerHook(OutboxHook):
     kind: type[Service]
     init_kwargs: dict[str, Any] | None = None
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._require_package()
         self.service: Any = self.kind()
 

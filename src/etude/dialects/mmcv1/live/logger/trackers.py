@@ -31,8 +31,15 @@ class TensorboardLoggerHook(TrackerHook):
 
     kind = EventFiles
 
-    def __init__(self, log_dir: str | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        log_dir: str | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
         self.log_dir = log_dir
 
     def begin(self, *args: Any, **settings: Any) -> Any:
@@ -68,14 +75,17 @@ class WandbLoggerHook(TrackerHook):
     def __init__(
         self,
         init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
         commit: bool = True,
+        by_epoch: bool = True,
         with_step: bool = True,
         log_artifact: bool = True,
         out_suffix: str | tuple[str, ...] = (".log.json", ".log", ".py"),
         define_metric_cfg: dict[str, str] | None = None,
-        **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
         self.init_kwargs, self.commit, self.with_step = init_kwargs, commit, with_step
         self.log_artifact, self.out_suffix, self.define_metric_cfg = log_artifact, out_suffix, define_metric_cfg
 
@@ -120,9 +130,12 @@ class MlflowLoggerHook(TrackerHook):
         tags: dict[str, Any] | None = None,
         params: dict[str, Any] | None = None,
         log_model: bool = True,
-        **kwargs: Any,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
         self.exp_name, self.tags, self.params, self.log_model = exp_name, tags, params, log_model
 
     def begin(self, *args: Any, **settings: Any) -> Any:
@@ -165,11 +178,13 @@ class NeptuneLoggerHook(TrackerHook):
     def __init__(
         self,
         init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
         reset_flag: bool = True,
         with_step: bool = True,
-        **kwargs: Any,
+        by_epoch: bool = True,
     ) -> None:
-        super().__init__(reset_flag=reset_flag, **kwargs)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
         self.init_kwargs, self.with_step = init_kwargs, with_step
 
     @master_only
@@ -191,8 +206,15 @@ class ClearMLLoggerHook(TrackerHook):
 
     kind = ClearMLTask
 
-    def __init__(self, init_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
         self.init_kwargs = init_kwargs
 
     @property
@@ -223,7 +245,7 @@ class DvcliveLoggerHook(TrackerHook):
         **kwargs: Any,
     ) -> None:
         self.model_file, self._live = model_file, dvclive
-        super().__init__(interval=interval, ignore_last=ignore_last, reset_flag=reset_flag, by_epoch=by_epoch)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
         self.begin(dvclive, **kwargs)
 
     def _require_package(self) -> None:
@@ -262,8 +284,10 @@ class DvcliveLoggerHook(TrackerHook):
 class SegmindLoggerHook(OutboxHook):
     """Writes to Segmind."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
         utilities = need("segmind.tracking.fluent", "SegmindLoggerHook", package="segmind<1")
         self.log_metrics = utilities.log_metrics
 
@@ -283,11 +307,14 @@ class PaviLoggerHook(OutboxHook):
         add_graph: bool | None = None,
         img_key: str | None = None,
         add_last_ckpt: bool = False,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
         add_graph_kwargs: dict[str, Any] | None = None,
         add_ckpt_kwargs: dict[str, Any] | None = None,
-        **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
         for name, given in (("add_graph_kwargs", add_graph_kwargs), ("add_ckpt_kwargs", add_ckpt_kwargs)):
             if given is not None and not isinstance(given, Mapping):
                 raise ConfigTypeError(f"{name} must be a dict, got {type(given).__name__}")
