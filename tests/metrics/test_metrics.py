@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from sklearn import metrics as reference
 
 from etude.errors import ConfigError
 from etude.metrics import F1, MAE, RMSE, Accuracy, Confusion, Mean, improves, lower_is_better
@@ -17,6 +16,14 @@ TARGETS = torch.randint(4, (50,))
 GUESSES = SCORES.argmax(1)
 
 
+@pytest.fixture(scope="module")
+def reference():
+    """The metrics of scikit-learn, imported where they are used: every process of pytest-xdist imports this module."""
+    from sklearn import metrics
+
+    return metrics
+
+
 def measured(metric, outputs=SCORES, targets=TARGETS):
     metric.update(torch.zeros_like(outputs), torch.ones_like(targets))
     metric.reset()
@@ -25,7 +32,7 @@ def measured(metric, outputs=SCORES, targets=TARGETS):
     return metric.compute()
 
 
-def test_accuracy_counts_first_guesses_and_the_first_few():
+def test_accuracy_counts_first_guesses_and_the_first_few(reference):
     result = measured(Accuracy(top=[1, 2, 9]))
     assert float(result["accuracy"]) == pytest.approx(reference.accuracy_score(TARGETS, GUESSES))
     assert float(result["accuracy_top2"]) == pytest.approx(
@@ -44,7 +51,7 @@ def test_accuracy_takes_classes_logits_and_pictures():
         Accuracy().update(torch.zeros(3), torch.zeros(4))
 
 
-def test_confusion_has_true_classes_in_rows():
+def test_confusion_has_true_classes_in_rows(reference):
     metric = Confusion()
     recalls = measured(metric)
     matrix = torch.from_numpy(reference.confusion_matrix(TARGETS, GUESSES))
@@ -56,20 +63,20 @@ def test_confusion_has_true_classes_in_rows():
 
 
 @pytest.mark.parametrize("average", ["macro", "micro", "weighted"])
-def test_f1_agrees_with_scikit_learn(average):
+def test_f1_agrees_with_scikit_learn(reference, average):
     assert float(measured(F1(average=average))) == pytest.approx(reference.f1_score(TARGETS, GUESSES, average=average))
     absent = F1(classes=7, average=average)
     assert float(measured(absent, GUESSES)) == pytest.approx(reference.f1_score(TARGETS, GUESSES, average=average))
 
 
-def test_f1_of_two_classes():
+def test_f1_of_two_classes(reference):
     logits, truth = torch.randn(40), torch.randint(2, (40,))
     assert float(measured(F1(average="binary"), logits, truth)) == pytest.approx(reference.f1_score(truth, logits > 0))
     with pytest.raises(ConfigError, match="did you mean 'macro'"):
         F1(average="marco")
 
 
-def test_distances_and_means():
+def test_distances_and_means(reference):
     outputs, targets = torch.randn(40, 1), torch.randn(40)
     assert float(measured(MAE(), outputs, targets)) == pytest.approx(
         reference.mean_absolute_error(targets, outputs), abs=1e-6

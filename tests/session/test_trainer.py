@@ -7,7 +7,6 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-import torchmetrics
 from torch import nn
 from torch.optim import lr_scheduler
 
@@ -336,6 +335,8 @@ def test_state_that_no_checkpoint_holds_is_told(tmp_path):
 
 
 def test_an_output_in_a_column_fits_a_target_in_a_row():
+    from torchmetrics import MeanSquaredError  # slow to import, and every process of pytest-xdist imports this module
+
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(200, 3, generator=generator)
     targets = inputs @ torch.tensor([1.0, -2.0, 3.0])
@@ -352,9 +353,7 @@ def test_an_output_in_a_column_fits_a_target_in_a_row():
         torch.manual_seed(0)
         model = nn.Linear(3, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        trainer = etude.Trainer(
-            model, optimizer=optimizer, loss=loss, metrics=[torchmetrics.MeanSquaredError()], quiet=True
-        )
+        trainer = etude.Trainer(model, optimizer=optimizer, loss=loss, metrics=[MeanSquaredError()], quiet=True)
         known = loss is nn.functional.mse_loss
         with nullcontext() if known else pytest.warns(UserWarning, match=r"output of shape \(20, 1\) and a target"):
             run = trainer.fit(TensorData(inputs, targets), val=TensorData(inputs, targets), epochs=10, batch_size=20)
