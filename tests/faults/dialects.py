@@ -54,7 +54,8 @@ SMALLER = {
     "mmengine": ["train_dataloader.batch_size=64", "--limit-batches=4"],
 }
 #: What the examples import, slowly; and the packages whose modules the first life of a system imports for all others.
-IMPORTED = ("torch._dynamo", "sklearn.datasets", "pydoc_data.topics")
+IMPORTED = ("torch._dynamo", "pydoc_data.topics")
+IMPORTED_BY = {"mmcv1": ("sklearn.datasets",)}
 PACKAGES = ("etude.", "torch.", "tensorboard.")
 #: Systems whose runs are also let die at the same step again and again; with `make test-all` more than one.
 LOOPING = ("mmcv1", "mmengine") if sampling.ALL else ("mmcv1",)
@@ -113,7 +114,8 @@ def disasters_of(name: str) -> tuple[str, ...]:
 
 
 def play(name: str) -> dict[str, Any]:
-    for module in (f"etude.dialects.{name}.live.build", *IMPORTED):  # once, not in every life
+    slow = (f"etude.dialects.{name}.live.build", *IMPORTED, *IMPORTED_BY.get(name, ()))
+    for module in slow:  # once, not in every life
         importlib.import_module(module)
     shorten_text()
     config, *overrides = SMALL[name]
