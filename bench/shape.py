@@ -134,6 +134,14 @@ def step_path(*words: str) -> str:
     return watch.report() if watch.way else "no optimizer stepped"
 
 
+def plain_step() -> str:
+    """The way of one step of a config without evaluation and checkpoints."""
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / "plain.yaml"
+        plain.write_text(_PLAIN)
+        return step_path(str(plain))
+
+
 def main() -> None:
     files = sorted(SOURCE.rglob("*.py"))
     names = names_of(files)
@@ -158,10 +166,7 @@ def main() -> None:
     print("lines per room                " + ", ".join(f"{room} {count}" for room, count in lines.most_common()))
     sys.path.insert(0, str(ROOT / "examples" / "mmcv1"))
     digits = [str(ROOT / "examples/native/digits.yaml"), "train.epochs=1"]
-    with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder) / "plain.yaml"
-        plain.write_text(_PLAIN)
-        print(f"a plain native step, down     {step_path(str(plain))}")
+    print(f"a plain native step, down     {plain_step()}")
     print(f"a step of digits.yaml, down   {step_path(*digits)}")
     mmcv1 = [str(ROOT / "examples/mmcv1/digits.py"), "runner.max_epochs=1", "--no-validate"]
     print(f"a step of mmcv 1.x, down      {step_path(*mmcv1)}")
