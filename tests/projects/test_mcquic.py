@@ -124,7 +124,7 @@ def test_every_way_trains_the_same_bits_and_the_original_and_etude_restore_each_
         assert done.returncode == 0, done.stderr
         made.append(torch.load(saved)["trainer"]["_model"])
     assert all(torch.equal(one[name], tensor) for one in made for name, tensor in made[0].items())
-    done = projects.run("original.py", str(saved), "theirs.ckpt", fresh=True)
+    done = projects.run("original.py", str(saved), "theirs.ckpt")
     assert done.returncode == 0 and done.stdout.strip().splitlines()[-1] == "restored 1 1", done.stderr
     resumed = projects.etude("train", "config.yaml", "--resume", "theirs.ckpt", "train.epoch=2")
     assert resumed.returncode == 0 and "Resume training at     2 steps / 1 epochs." in resumed.stderr, resumed.stderr
