@@ -6,31 +6,19 @@ import compileall
 import gc
 import os
 import sys
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported: tests share the cores, also with children
 # Some virtual machines advertise AMX and then refuse its instructions, which kills the process at the first bf16 product.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-import etude
-from etude import registry
-from tests import isolation
 from tests.sampling import ALL, examples
 
-isolation.watch()
 # A forked child inherits the garbage of earlier tests. Finalizers that run in the wrong process (of DataLoader's workers,
 # say) raise there, and the report of that inside an ast.parse breaks it (a SystemError of Python 3.11).
 os.register_at_fork(after_in_child=gc.freeze)
-settings.register_profile(
-    "etude",
-    deadline=None,
-    max_examples=examples(100),
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=bool(os.environ.get("CI")),
-)
-settings.load_profile("etude")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,7 +28,25 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     sys.dont_write_bytecode = False
     if not hasattr(config, "workerinput"):
-        compileall.compile_dir(os.path.dirname(etude.__file__), quiet=2)
+        compileall.compile_dir(Path(__file__).parents[1] / "src" / "etude", quiet=2)
+    if config.getoption("dist", "no") == "no":  # the process that deals out tests to others needs no torch
+        _prepare_to_test()
+
+
+def _prepare_to_test() -> None:
+    from hypothesis import HealthCheck, settings
+
+    from tests import isolation
+
+    isolation.watch()
+    settings.register_profile(
+        "etude",
+        deadline=None,
+        max_examples=examples(100),
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=bool(os.environ.get("CI")),
+    )
+    settings.load_profile("etude")
 
 
 #: Rooms and modules whose tests take long, and about how long in comparison.
@@ -89,12 +95,16 @@ def _put_long_ones_first(config: pytest.Config, items: list[pytest.Item]) -> Non
 
 @pytest.fixture(scope="session", autouse=True)
 def filled_registries():
+    from etude import registry
+
     registry.load_builtins()
 
 
 @pytest.fixture(autouse=True)
 def isolated(tmp_path_factory):
     """Whatever a test imports from its folder, registers or logs to is gone after it."""
+    from tests import isolation
+
     with isolation.isolated(tmp_path_factory.getbasetemp()):
         yield
 
