@@ -33,7 +33,8 @@ def config(**changes) -> dict:
     return values
 
 
-def write(folder: Path, **changes) -> str:
-    pictures(folder / "photos")
+def write(folder: Path, count: int = 4, **changes) -> str:
+    """Write ``count`` pictures, and the config with ``changes`` of its section ``train``."""
+    pictures(folder / "photos", count)
     (folder / "config.yaml").write_text(yaml.safe_dump(config(**changes)))
     return "config.yaml"

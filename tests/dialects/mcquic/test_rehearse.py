@@ -83,8 +83,8 @@ CASES = sample([(schedule, frequency) for schedule in SCHEDULES for frequency in
 )
 def test_the_rehearsal_is_the_run(workdir, schedule, frequency):
     Path("watch.py").write_text(LIBRARY)
-    project.write(workdir, epoch=6, valFreq=frequency, schdr=schedule, externalLib=["watch.py"],
-                  hooks=[{"key": "Watch", "params": {}}], batchSize=2)  # fmt: skip
+    project.write(workdir, count=2, epoch=6, valFreq=frequency, schdr=schedule, externalLib=["watch.py"],
+                  hooks=[{"key": "Watch", "params": {}}], batchSize=1)  # fmt: skip
     told, trained = rehearse(_built("told")), _trained("trained")
     assert told.values == trained.values and len(told.values["", "0", "lr"]) == 12
     assert told.done[EVALUATION] == trained.done[EVALUATION]
