@@ -173,8 +173,15 @@ def _zygote(after: Imports = Imports()) -> socket.socket:
         else:
             socket.send_fds(_zygote(), [json.dumps({"after": asdict(after)}).encode()], [0, 1, 2, theirs.fileno()])
             ours.recv(64)  # the number of its process
-    atexit.register(ours.close)
+    atexit.register(_hang_up, ours, os.getpid())
     return ours
+
+
+def _hang_up(line: socket.socket, owner: int) -> None:
+    """End the zygote, unless this is a fork of the process that it serves."""
+    if os.getpid() == owner:
+        # Workers of loaders that were forked since hold the socket, too: to close it here alone would not end the zygote.
+        line.shutdown(socket.SHUT_RDWR)
 
 
 def _serve(control: socket.socket) -> tuple[dict[str, Any], int] | None:
