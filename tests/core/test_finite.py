@@ -124,3 +124,23 @@ def test_where_the_device_cannot_be_told_each_loss_is_read(options):
     trainer, batches = job((BAD,), **options)
     with pytest.raises(Diverged, match=f"not finite at step {BAD} "):
         trainer.fit(batches, steps=20, log="10step")
+
+
+def fused(**options) -> torch.optim.Optimizer:
+    return torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1, **options)
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "settings", "waits"),
+    [
+        ([{"fused": True}, {"fused": True}], {}, ""),
+        ([{"fused": True}, {"foreach": True}], {}, "this run has an optimizer that is not fused"),
+        ([{"fused": True}], {"accumulate": 2}, "this run accumulates"),
+        ([{"fused": True}], {"precision": "fp16"}, "this run uses fp16"),
+        ([{"fused": True}], {"policy": "rollback"}, "this run may roll back"),
+    ],
+)  # fmt: skip
+def test_a_run_that_waits_for_the_device_at_every_step_says_why(optimizers, settings, waits):
+    usual = {"policy": "stop", "limit": 3, "accumulate": 1, "precision": "fp32"} | settings
+    guard = nonfinite.guard_of([fused(**one) for one in optimizers], torch.device("meta"), **usual)
+    assert guard.waits == waits and isinstance(guard, nonfinite.DeferredGuard) == (not waits)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from etude.core.hook import POINTS, FunctionHook, Hook, HookTable, misspelt_points
+from etude.core.hook import POINTS, FunctionHook, Hook, HookTable, misspelt_points, require_call, require_points
 from etude.errors import ConfigError
 
 
@@ -148,3 +148,55 @@ def test_a_run_knows_which_hook_is_at_work():
     table, run = HookTable([outer, inner]), FakeRun()
     table.after_epoch(run)
     assert seen == [(inner, "after_step"), (outer, "after_epoch")] and run.acting is None
+
+
+def test_a_hook_by_the_clock_acts_at_the_first_step_after_its_time_and_waits_again():
+    seen: list = []
+    now = 0.0
+    table = HookTable([Note("x", seen, every="10s"), Note("each", seen, priority=90)], clock=lambda: now)
+    run = FakeRun()
+    for run.step, now in enumerate((10.0, 15.0, 19.9, 20.0, 35.0, 44.0, 45.0)):
+        table.after_step(run)
+    assert [step for step, text in seen if text == "x"] == [0, 3, 4, 6]
+    assert [step for step, text in seen if text == "each"] == list(range(7))
+
+
+def test_a_hook_by_epochs_counts_them_at_points_of_epochs_and_one_by_steps_acts_at_each():
+    seen: list = []
+    table, run = (
+        HookTable([Note("2", seen, every="2ep"), Note("step", seen, every="3step")], steps_per_epoch=4),
+        FakeRun(),
+    )
+    for run.epoch in range(5):
+        table.after_epoch(run)
+    assert [epoch for epoch, text in seen if text == "2"] == [1, 3]
+    assert [epoch for epoch, text in seen if text == "step"] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("beside", [None, OSError("disk full")])
+def test_at_the_end_every_hook_is_called_and_the_first_error_counts(beside):
+    def broken(run):
+        raise KeyError(len(seen))
+
+    seen: list = []
+    hooks = [FunctionHook(act, "after_train") for act in (seen.append, broken, seen.append, broken, seen.append)]
+    table = HookTable(hooks)
+    with pytest.warns(UserWarning, match="broken failed at after_train") as told:
+        if beside is None:
+            with pytest.raises(KeyError, match="1"):
+                table.after_train.each(FakeRun())
+        else:
+            table.after_train.each(FakeRun(), beside=beside)
+    assert len(seen) == 3 and len(told) == (1 if beside is None else 2)
+
+
+def test_a_method_with_other_arguments_is_answered_with_what_to_write():
+    class Wrong(Hook):
+        def after_step(self) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"after_step is called with the run\n?.*def after_step\(self, run\)"):
+        require_points(Wrong())
+    with pytest.raises(ConfigError, match=r"write def lambda\(run, batch\)"):
+        require_call(lambda run: None, "the update", "run", "batch")
+    require_call(dict.fromkeys, "the function", "run")
+    require_call(dict, "a class without a signature", "run")

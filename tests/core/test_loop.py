@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from etude.core.evaluation import Evaluation
-from etude.core.forward import Forward
+from etude.core.forward import Forward, named_losses, takes
 from etude.core.hook import POINTS, FunctionHook, Hook, HookTable, Periodic
 from etude.core.loop import Workflow, epochs, evaluate, fit, steps
 from etude.core.run import Run
@@ -235,3 +235,73 @@ def test_a_periodic_hook_does_nothing_in_a_run_without_a_step():
     run.max_epochs = run.total_steps = 0
     fit(run)
     assert (run.step, seen) == (0, [])
+
+
+def test_a_bad_batch_is_skipped_where_there_is_nothing_to_roll_back_to():
+    good = (torch.ones(2, 3), torch.zeros(2, dtype=torch.long))
+    bad = (torch.full((2, 3), float("inf")), torch.zeros(2, dtype=torch.long))
+    run = make_run(data=[good, bad, good], nonfinite="rollback")
+    fit(run)
+    assert run.step == 6 and torch.isfinite(run.model.weight).all()
+
+
+def test_a_bad_batch_is_followed_by_a_rollback_and_a_skipped_one_is_not():
+    class Store:
+        rolled = 0
+
+        def rollback(self, run):
+            self.rolled += 1
+
+    bad = (torch.full((2, 3), float("inf")), torch.zeros(2, dtype=torch.long))
+    for policy, rolled in (("rollback", 2), ("skip", 0)):
+        run = make_run(data=[bad], nonfinite=policy)
+        run.store = Store()
+        fit(run)
+        assert run.store.rolled == rolled
+
+
+def test_on_a_cpu_every_loss_is_read_and_nothing_waits():
+    update = make_run(nonfinite="rollback", accumulate=2).update
+    assert update.waits == "" and update._guard.peeks
+
+
+@pytest.mark.parametrize(
+    ("given", "loss"),
+    [
+        (lambda x: x.mean(), 2.0), (lambda x: {"loss": x}, 2.0), (lambda x: {"loss": x.sum(), "loss_b": [x, x[:1]]}, 7.0),
+        (lambda x: {"loss": x.sum(), "size": x.max(), "no_loss": None}, 4.0),
+    ],
+)  # fmt: skip
+def test_a_loss_of_several_numbers_is_averaged_and_several_losses_are_summed(given, loss):
+    losses = named_losses(given(torch.tensor([1.0, 3.0])))
+    assert float(sum(losses.values())) == loss
+
+
+@pytest.mark.parametrize(
+    ("batch", "target"),
+    [
+        ((1, 2), 2), ([1, 2, 3], 3), ((1,), None), (torch.ones(2), None), ({"x": 1, "label": 5}, 5), ({"x": 1}, None),
+    ],
+)  # fmt: skip
+def test_the_target_is_the_last_of_a_batch_or_has_a_name(batch, target):
+    assert Forward(torch.nn.Identity(), {}, target_keys=("target", "label")).target(batch) == target
+
+
+def test_a_model_takes_what_its_forward_can_be_called_with():
+    class Two(torch.nn.Module):
+        def forward(self, x, y, *, scale=1): ...
+
+    assert takes(Two(), (1, 2)) and takes(Two(), {"x": 1, "y": 2}) and takes(Two(), [1, 2], scale=3)
+    assert not takes(Two(), 1) and not takes(Two(), {"x": 1}) and not takes(Two(), (1, 2), size=3)
+    assert takes(torch.nn.DataParallel(Two()), (1, 2)) and not takes(torch.nn.DataParallel(Two()), 1)
+
+
+def test_a_loop_over_epochs_ends_with_its_last_step():
+    run = make_run(4)
+    run.max_epochs, run.total_steps = 5, 6
+    fit(run)
+    assert (run.step, run.epoch) == (6, 2)
+    run = make_run(4)
+    run.max_epochs, run.total_steps = 5, 8
+    fit(run)
+    assert (run.step, run.epoch) == (8, 2)

@@ -231,7 +231,7 @@ class PointCalls:
 
     def rewind(self) -> None:
         """Recompute what is due after the counters jumped back."""
-        self._next_due: float = -1 if self._periods or self._clocked else float("inf")
+        self._next_due: float = 0 if self._periods or self._clocked else float("inf")
 
     def __bool__(self) -> bool:
         return bool(self._entries)
