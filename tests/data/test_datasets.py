@@ -18,6 +18,7 @@ from etude.data.datasets.digits import Digits
 from etude.data.datasets.idx import Idx, read_idx
 from etude.data.datasets.images import ImageFolder
 from etude.data.datasets.tensors import TensorData
+from etude.data.datasets.text import Characters
 from etude.data.fingerprint import fingerprint_of
 from etude.data.loader import Loader
 from etude.data.transforms import Chain, Normalize, RandomFlip, RandomShift, Transformed
@@ -162,3 +163,24 @@ def test_transforms_draw_by_epoch_and_sample():
     loader.set_epoch(0)
     (again,) = list(loader)
     assert torch.equal(again[0], first[0])
+
+
+def test_a_text_is_cut_into_pieces_with_the_next_byte_as_target(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_bytes(bytes(range(100)))
+    train, val, whole = (Characters(str(file), split, length=4) for split in ("train", "val", "all"))
+    assert [len(train.text), len(val.text), len(whole.text)] == [90, 10, 100]
+    assert (whole.stride, len(whole), len(val)) == (2, 48, 3)
+    inputs, targets = val[1]
+    assert (inputs.tolist(), targets.tolist()) == ([92, 93, 94, 95], [93, 94, 95, 96])
+    assert [piece.tolist() for piece in val.fetch(torch.tensor([2]))] == [[[94, 95, 96, 97]], [[95, 96, 97, 98]]]
+    assert len(Characters(str(file), "val", length=9)) == 1 and len(Characters(str(file), "val", length=10)) == 0
+    assert Characters(str(file), length=1).stride == 1 and Characters(str(file), length=4, stride=3).stride == 3
+    assert len(Characters(str(file), "val", length=4, stride=6)) == 1 and len(Characters(str(file), "val", 4, 5)) == 2
+    assert train.fingerprint() != val.fingerprint()
+    file.write_bytes(b"")
+    assert len(Characters(str(file))) == 0
+    with pytest.raises(ConfigError, match="no split is called 'vall'"):
+        Characters(str(file), "vall")
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        Characters("nowhere.txt")

@@ -574,3 +574,39 @@ def test_a_dataset_around_another_has_the_fingerprint_of_that_one():
     odd = type("Odd", (), {})()
     odd.dataset = odd
     assert fingerprint_of(odd) == "" == fingerprint_of(object())
+
+
+def test_a_loader_that_is_rewound_begins_its_epoch_again():
+    def begun() -> Loader:
+        return Loader(list(range(10)), batch_size=2, shuffle=True)
+
+    whole, loader = [batch.tolist() for batch in begun()], begun()
+    list(itertools.islice(iter(loader), 2))
+    resumed, rewound = begun(), begun()
+    for other in (resumed, rewound):
+        other.load_state_dict(loader.state_dict())
+    rewound.rewind()
+    assert rewound.state_dict() == begun().state_dict() != resumed.state_dict()
+    assert [batch.tolist() for batch in resumed] == whole[2:] and [batch.tolist() for batch in rewound] == whole
+
+
+def test_a_batch_that_a_data_set_fetches_as_a_whole_draws_by_its_epoch_and_first_sample():
+    class Noise:
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            raise AssertionError
+
+        def fetch(self, indices):
+            return torch.rand(len(indices))
+
+    def noise(epoch: int = 0, **options) -> list[list[float]]:
+        loader = Loader(Noise(), **({"batch_size": 2, "seed": 3} | options))
+        loader.set_epoch(epoch)
+        return [batch.tolist() for batch in loader]
+
+    first = noise()
+    assert first == noise() and len({tuple(batch) for batch in first + noise(epoch=1) + noise(seed=4)}) == 9
+    assert noise(sampler=[2, 3, 0, 5]) == [first[1], first[0]]
+    assert [batch[0] for batch in noise(batch_size=1)][::2] == [batch[0] for batch in first]

@@ -171,3 +171,20 @@ def test_a_copy_of_an_optimizer_steps_as_the_original_does(make):
             parameter.grad = grad
         one.step()
     assert all(map(torch.equal, params, copied.param_groups[0]["params"]))
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_state_of_another_lars_without_the_word_for_exclusion_is_adapted(contiguous, momentum):
+    def stepped(*, drop: bool, exclude: bool = False) -> torch.Tensor:
+        torch.manual_seed(0)
+        weight = torch.nn.Parameter(torch.randn(4, 3) if contiguous else torch.randn(3, 4).t())
+        optimizer = LARS([weight], lr=0.5, momentum=momentum, lars_exclude=exclude)
+        weight.grad = torch.randn(4, 3)
+        if drop:
+            del optimizer.param_groups[0]["lars_exclude"]
+        optimizer.step()
+        return weight.detach()
+
+    usual = stepped(drop=False)
+    assert torch.equal(stepped(drop=True), usual) and not torch.equal(stepped(drop=False, exclude=True), usual)

@@ -160,3 +160,18 @@ def test_warmup_and_decay_may_take_the_whole_run_and_no_step_more():
     assert [factor(step) for step in (0, 2, 4, 7)] == pytest.approx([0.0, 0.5, 1.0, 0.5])
     with pytest.raises(ConfigError, match="warmup 5 and decay 6 do not fit into 10 steps"):
         curves.WarmupStableDecay(warmup="5step", decay="6step").prepare(Window(0, 10, None))
+
+
+def test_a_curve_has_its_level_exactly_from_the_first_step_of_the_level_to_its_last():
+    assert curves.FlatCosine(0.5, from_=0.1, to=3.0)(0.5) == 0.1
+    factor = curves.WarmupStableDecay(warmup="3step", decay="3step", from_=0.3).prepare(Window(0, 10, None))
+    assert [factor(step) for step in (3, 7)] == [1.0, 1.0] and factor(2) < 1.0 > factor(8) and factor(12) == 0.0
+    factor = curves.WarmupStableDecay(warmup=0, decay="2step").prepare(Window(0, 10, None))
+    assert factor(0) == 1.0 and factor(9) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("amount", "steps"), [(0, 0), (0.0, 0), (0.5, 5), (0.99, 10), (1, 1), ("2step", 2), ("1ep", 4)]
+)
+def test_a_number_below_one_is_a_share_of_the_phase_and_others_are_amounts(amount, steps):
+    assert curves.WarmupStableDecay._steps(amount, Window(0, 10, 4), 10) == steps

@@ -13,7 +13,8 @@ from etude import registry
 from etude.errors import ConfigError
 from etude.plan import Phase, Place, Schedule, Spec
 from etude.registry import SCHEDULES
-from etude.schedules.phases import resolve, sample
+from etude.schedules.curves import Cosine
+from etude.schedules.phases import resolve, sample, schedules_from
 from etude.units import parse
 
 registry.load_builtins()
@@ -107,3 +108,29 @@ def test_schedules_need_no_torch():
     code = "import sys, etude.schedules.phases, etude.registry as b; b.load_builtins(); "
     code += "from etude.registry import SCHEDULES; SCHEDULES.get('Cosine'); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_schedules_are_written_as_curves_names_pairs_and_mappings():
+    curve = Cosine()
+    (one,) = schedules_from([(curve, "5ep"), "Linear", {"type": "Poly", "power": 2, "until": "3step"}, (curve, "end")])
+    assert one.target == "lr" and [str(phase.until) for phase in one.phases] == ["5ep", "None", "3step", "None"]
+    assert one.phases[0].curve is curve and one.phases[1].curve.name == "Linear"
+    assert (one.phases[2].curve.name, one.phases[2].curve.args) == ("Poly", {"power": 2})
+    (single,) = schedules_from({"type": "Linear"})
+    assert single.target == "lr" and single.phases[0].curve.args == {}
+    assert [each.target for each in schedules_from({"lr": curve, "momentum": "Linear"})] == ["lr", "momentum"]
+    assert schedules_from(lambda at: at)[0].phases[0].until is None
+    with pytest.raises(ConfigError, match="3 is not a curve"):
+        schedules_from(3)
+
+
+@pytest.mark.parametrize(
+    ("steps", "points", "chosen"),
+    [(0, 5, []), (1, 5, [0]), (3, 5, [0, 1, 2]), (101, 5, [0, 25, 50, 75, 100]), (9, 1, [0]), (9, 2, [0, 8])],
+)
+def test_a_curve_is_sampled_from_its_first_step_to_its_last(steps, points, chosen):
+    class Line:
+        def value(self, step: int, base: float) -> float:
+            return base * step
+
+    assert sample(Line(), 2.0, steps, points=points) == [(step, 2.0 * step) for step in chosen]
