@@ -18,6 +18,7 @@ from torch import nn
 from etude.checkpoint.formats import foreign
 from etude.checkpoint.formats.background import Later, all_ours
 from etude.checkpoint.formats.torch_file import save_file
+from etude.checkpoint.write import wait_for
 from etude.dialects.libai.live.hooks.hooks import CallbackHook
 from etude.errors import SaveError
 
@@ -211,3 +212,13 @@ def test_a_file_in_the_making_is_read_when_it_is_whole(later: Later, tmp_path: P
     deferred(later, write, {"a": torch.ones(2)})
     threading.Timer(0.1, may_write.set).start()
     assert torch.equal(foreign.read(tmp_path / "epoch_1.pth")["a"], torch.ones(2))
+
+
+def test_a_save_is_waited_for_no_longer_than_patience_lasts() -> None:
+    said: list[str] = []
+    done = threading.Event()
+    with pytest.raises(SaveError, match=r"^the save has been waited for 0 s, at .*; giving up$"):
+        wait_for(done, "the save", patience=0.01, say=said.append)
+    done.set()
+    wait_for(done, "the save", patience=0.0, say=said.append)
+    assert said == []
