@@ -184,3 +184,44 @@ def test_a_text_is_cut_into_pieces_with_the_next_byte_as_target(tmp_path):
         Characters(str(file), "vall")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         Characters("nowhere.txt")
+
+
+def test_a_data_set_without_a_fingerprint_is_known_by_what_it_holds(tmp_path):
+    class Holds:
+        def __init__(self, **fields):
+            vars(self).update(fields)
+
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    files = [(str(tmp_path / name), 0) for name in ("a", "b")]
+    listed = fingerprint_of(Holds(samples=files))
+    assert listed and listed == fingerprint_of(Holds(samples=files, root=str(tmp_path)))
+    (tmp_path / "b").write_text("c")
+    assert fingerprint_of(Holds(samples=files)) != listed
+    (tmp_path / "b").unlink()
+    assert fingerprint_of(Holds(samples=files)) not in ("", listed)
+    for samples in ([], [1, 2], [*files, 3], [*files, ()], [(3, 0)], [("nowhere", 0)], tuple(files)):
+        assert fingerprint_of(Holds(samples=samples)) == ""
+    assert fingerprint_of(Holds(tensors=[])) == fingerprint_of(Holds(tensors=[torch.ones(1), 2])) == ""
+    inner = Holds(tensors=[torch.ones(2)])
+    assert fingerprint_of(Holds(dataset=inner)) == fingerprint_of(inner) != ""
+    assert fingerprint_of(Holds(fingerprint=3)) == "3" and fingerprint_of(Holds(fingerprint=lambda: "x")) == "x"
+    loop = Holds()
+    loop.dataset = loop
+    assert fingerprint_of(loop) == ""
+
+
+def test_of_large_data_evenly_spaced_pieces_count(monkeypatch):
+    monkeypatch.setattr(fingerprint, "_WHOLE", 64)
+    monkeypatch.setattr(fingerprint, "_PIECES", 4)
+    whole, large = torch.zeros(64, dtype=torch.uint8), torch.zeros(400, dtype=torch.uint8)
+
+    def changed(content: torch.Tensor, at: int) -> bool:
+        other = content.clone()
+        other[at] = 1
+        return fingerprint.checksum_of_tensors([other]) != fingerprint.checksum_of_tensors([content])
+
+    assert all(changed(whole, at) for at in (0, 31, 63))
+    assert [changed(large, at) for at in (0, 15, 16, 99, 100, 115, 116, 300, 316)] == [
+        True, True, False, False, True, True, False, True, False,
+    ]  # fmt: skip

@@ -6,7 +6,9 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +19,7 @@ from etude.data.datasets.tar import Tar
 from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
 from etude.data.samplers import LengthGrouped, RepeatedAugmentation, Weighted
+from etude.data.to_device import ahead, move
 from etude.errors import ConfigError, DataError
 from etude.metrics import AUROC, R2, AveragePrecision, IoU, Perplexity
 
@@ -264,3 +267,48 @@ def test_augmented_images_stay_images(tmp_path):
     assert sum(not torch.equal(one, image) for one in changed) > 50
     with pytest.raises(ConfigError, match="from 0 to 10"):
         RandAugment(strength=11)
+
+
+def test_parts_of_a_shard_are_read_by_their_ending(tmp_path):
+    parts = {
+        "cls": b"7", "json": b'{"a": 1}', "txt": "é".encode(), "text": b"x", "bin": b"\x00\xff", "seg.CLS": b"3",
+        "npy": _npy([1.5, 2.5]),
+    }  # fmt: skip
+    with tarfile.open(tmp_path / "s.tar", "w") as shard:
+        for name, data in parts.items():
+            member = tarfile.TarInfo(f"deep/000.{name}")
+            member.size = len(data)
+            shard.addfile(member, io.BytesIO(data))
+    (values,) = [Tar(str(tmp_path / "s.tar"), parts=list(parts))[0]]
+    assert values[:6] == (7, {"a": 1}, "é", "x", b"\x00\xff", 3) and values[6].tolist() == [1.5, 2.5]
+    one = Tar(str(tmp_path / "s.tar"), parts=["cls"], transform=lambda number: number + 1)
+    assert one[0] == 8 and not one.deterministic and Tar(str(tmp_path / "s.tar"), parts=["cls", "txt"]).deterministic
+    (tmp_path / "bad.tar").write_bytes(b"no archive")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Tar(str(tmp_path / "bad.tar"))
+
+
+def _npy(values: list[float]) -> bytes:
+    made = io.BytesIO()
+    np.save(made, np.array(values))
+    return made.getvalue()
+
+
+def test_a_batch_is_moved_with_everything_in_it():
+    class Pair(NamedTuple):
+        x: torch.Tensor
+        name: str
+
+    class Boxes:
+        def to(self, device):
+            return f"on {device}"
+
+    x = torch.ones(2)
+    moved = move({"a": [x, (x, 3)], "pair": Pair(x, "n"), "boxes": Boxes()}, "meta")
+    assert moved["a"][0].device.type == moved["a"][1][0].device.type == moved["pair"].x.device.type == "meta"
+    assert moved["a"][1][1] == 3 and moved["pair"].name == "n" and moved["boxes"] == "on meta"
+    assert isinstance(moved["a"][1], tuple) and isinstance(moved["pair"], Pair)
+    assert move(x, "cpu") is x and move(x, torch.device("cpu", 0)) is x
+    seen: list[int] = []
+    prepared = ahead(iter([1, 2, 3]), lambda one: (seen.append(one), one * 10)[1])
+    assert next(prepared) == 10 and seen == [1, 2] and list(prepared) == [20, 30]

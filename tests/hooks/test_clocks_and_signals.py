@@ -205,7 +205,7 @@ def test_a_run_alone_is_attended_to_at_its_first_step_and_then_when_there_is_som
 
 
 @pytest.mark.parametrize(
-    ("seconds", "began", "steps"), [(3.0, None, 3), (3.0, -1.0, 2), (100.0, None, 8), (None, None, 8)]
+    ("seconds", "began", "steps"), [(3.0, None, 3), (3.0, -1.0, 2), (8.0, None, 8), (100.0, None, 8), (None, None, 8)]
 )
 def test_a_time_limit_ends_a_run_with_the_step_that_reaches_it(seconds, began, steps):
     ticks: list[int] = []
