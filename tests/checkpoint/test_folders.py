@@ -1,0 +1,115 @@
+"""Checkpoints in the folders of other systems: which is newest, what it was kept for, and whether it is whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from etude.checkpoint.formats import folders
+from etude.checkpoint.formats.folders import checkpoints, damage, fault, has_checksums, newest, one, read, steps_in
+from etude.errors import NoCheckpoint, ResumeError
+
+
+def save(path: str, **content: Any) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    torch.save({"state_dict": {}, **content}, path)
+
+
+@pytest.mark.parametrize(
+    ("state", "steps"),
+    [
+        ({"meta": {"iter": 5}}, 5), ({"trainer": {"iter": 5}}, 6), ({"trainer": {"_step": 5}}, 5), ({"iteration": 5}, 6),
+        ({"step": 5}, 5), ({"meta": {"iter": "5"}, "step": 3}, 3), ({"meta": 3}, 0), ({}, 0),
+        ({"iteration": 5, "lr_scheduler": {"last_epoch": 5}}, 5), ({"iteration": 5, "lr_scheduler": {"last_epoch": 0}}, 6),
+        ({"iteration": 5, "lr_scheduler": {"last_epoch": 9}}, 6), ({"iteration": 5, "lr_scheduler": [1]}, 6),
+        ({"iteration": 5, "lr_scheduler": {"last_epoch": 1}}, 1),
+    ],
+)  # fmt: skip
+def test_the_steps_of_a_checkpoint_are_counted_in_the_words_of_its_system(state: dict[str, Any], steps: int) -> None:
+    assert steps_in(state) == steps
+
+
+def test_the_newest_is_pointed_to_or_has_the_most_steps_and_is_not_a_best_one() -> None:
+    assert newest("w") is None
+    save("w/epoch_1.pth", meta={"iter": 4, "epoch": 1})
+    save("w/epoch_2.pth", meta={"iter": 8, "epoch": 2})
+    save("w/best_acc_epoch_2.pth", meta={"iter": 8, "epoch": 2})
+    save("w/.hidden.pth")
+    Path("w/notes.txt").touch()
+    found = checkpoints("w")
+    assert [(x.name, x.step, x.purpose, x.epoch) for x in found] == [
+        ("epoch_1.pth", 4, "", 1), ("epoch_2.pth", 8, "", 2), ("best_acc_epoch_2.pth", 8, "best by acc", 2),
+    ]  # fmt: skip
+    assert [bool(x.periodic) for x in found] == [True, True, False] and not any(x.pointers for x in found)
+    assert os.path.basename(newest("w") or "") == "epoch_2.pth"
+    Path("w/last_checkpoint").write_text("/elsewhere/w/epoch_1.pth\n")
+    assert os.path.basename(newest("w") or "") == "epoch_1.pth" and checkpoints("w")[0].pointers == ("last_checkpoint",)
+    os.remove("w/last_checkpoint")
+    os.symlink("epoch_1.pth", "w/latest.pth")
+    assert [x.name for x in checkpoints("w")] == ["epoch_1.pth", "epoch_2.pth", "best_acc_epoch_2.pth"]
+    assert os.path.basename(newest("w") or "") == "epoch_1.pth"
+    for name in ("epoch_1.pth", "epoch_2.pth", "latest.pth"):
+        os.remove(f"w/{name}")
+    assert os.path.basename(newest("w") or "") == "best_acc_epoch_2.pth"
+
+
+def test_a_name_tells_the_steps_where_the_content_does_not() -> None:
+    save("w/iter_30.pth")
+    save("w/model_0000029.pth")
+    Path("w/iter_20.pth").write_bytes(b"damaged")
+    save("w/model_final.pth")
+    found = {x.name: (x.step, x.purpose) for x in checkpoints("w")}
+    assert found == {
+        "iter_30.pth": (30, ""), "model_0000029.pth": (30, ""), "iter_20.pth": (20, ""), "model_final.pth": (0, "final"),
+    }  # fmt: skip
+    assert folders.Found("a", "w/iter_30.pth").epoch is None
+    save("w/x.pth", trainer={"_epoch": 3})
+    save("w/y.pth", epoch=4, meta={"epoch": "no"})
+    assert [folders.Found("a", f"w/{name}.pth").epoch for name in "xy"] == [3, 4]
+
+
+def test_a_run_of_a_project_has_its_files_in_folders_by_time() -> None:
+    for name in ("240101-120000/saved.ckpt", "latest/last.ckpt", "latest/.part.ckpt", "other/saved.ckpt"):
+        save(f"p/{name}", step=3)
+    Path("p/latest/log.txt").touch()
+    assert sorted((x.name, x.purpose) for x in checkpoints("p")) == [
+        ("240101-120000/saved.ckpt", ""), ("latest/last.ckpt", "final"),
+    ]  # fmt: skip
+
+
+def test_a_folder_of_parts_is_one_checkpoint_with_an_entry_each() -> None:
+    for part in ("model", "trainer"):
+        save(f"w/model_0000009/{part}", iter=9)
+    (found,) = checkpoints("w")
+    assert found.name == "model_0000009" and set(found.about) == {"model", "trainer"} and found.step == 10
+    assert found.size == sum(os.path.getsize(f"w/model_0000009/{part}") for part in ("model", "trainer"))
+    assert found.saved.endswith("Z") and one("w/model_0000009/") is not None and one("w") is None
+    assert has_checksums("w/model_0000009") and fault("w/model_0000009") == ""
+    os.remove("w/model_0000009/model")
+    assert fault("w/model_0000009") == "it has no entry 'model'"
+    assert damage("w/model_0000009", need=("model|trainer",)) == ""
+    with pytest.raises(ResumeError, match="it has no entry 'model'"):
+        read("w/model_0000009")
+    Path("w/model_0000009/model").mkdir()
+    with pytest.raises(ResumeError, match="OneFlow"):
+        read("w/model_0000009")
+    with pytest.raises(NoCheckpoint, match="a folder, where a checkpoint is needed"):
+        read("w")
+
+
+def test_a_changed_byte_is_found_and_said_without_the_path() -> None:
+    save("a.pth", w=torch.arange(1000.0))
+    data = bytearray(Path("a.pth").read_bytes())
+    assert damage("a.pth") == "" and fault("a.pth") == "" and has_checksums("a.pth")
+    at = data.index(torch.arange(1000.0).numpy().tobytes()[400:440])
+    data[at] ^= 1
+    Path("a.pth").write_bytes(data)
+    assert "the checksum of" in damage("a.pth") and "a.pth" not in damage("a.pth")
+    Path("a.pth").write_bytes(data[:200])
+    assert fault("a.pth")
+    Path("b.bin").write_bytes(b"no archive")
+    assert not has_checksums("b.bin") and one("b.bin") is not None and one("c.bin") is None
