@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from etude.checkpoint.formats import foreign
+from etude.checkpoint.formats import foreign, safe_pickle
 from etude.errors import ResumeError
 
 
@@ -235,3 +235,13 @@ def test_a_header_of_any_length_is_one_of_safetensors(tmp_path: Path) -> None:
         assert list(foreign.read(tmp_path / "w.safetensors")) == ["w" * size]
         assert list(foreign.skim(tmp_path / "w.safetensors")) == ["w" * size]
     assert 0x80 in lengths
+
+
+@pytest.mark.parametrize("code", ["<f999", "O8", "U3", "<V8", "x"])
+def test_arrays_of_anything_but_plain_numbers_are_refused(code: str) -> None:
+    with pytest.raises(ResumeError, match="refused: numpy data of type"):
+        safe_pickle._Dtype(code).real()
+    kept = safe_pickle._Dtype("<c16")
+    assert kept.real() == np.dtype("<c16") and safe_pickle._Dtype("?").real() == np.bool_
+    kept.__setstate__((3, ">"))
+    assert kept.real() == np.dtype(">c16")
