@@ -47,6 +47,13 @@ def test_a_column_of_outputs_is_compared_with_a_row_of_targets_sample_by_sample(
     x = torch.tensor([[1.0], [2.0], [4.0]])
     assert evaluate(run, [(x, x[:, 0] + 1.0)], evaluation)["mae"] == 1.0
 
+    class Theirs(Seen):
+        __module__ = "torchmetrics.regression"
+
+    run, evaluation = made(model, lambda output, target: output.mean(), theirs=(theirs := Theirs()))
+    evaluate(run, [(x, x[:, 0]), (x, x)], evaluation)
+    assert theirs.shapes == [(3,), (3, 1)]
+
 
 def test_scores_of_classes_keep_their_shape_and_so_does_the_output_for_a_metric_of_your_own():
     model, seen = nn.Linear(1, 1, bias=False), Seen()
@@ -93,8 +100,7 @@ def test_a_model_without_a_loss_gets_the_whole_batch_or_its_inputs_alone():
 
     batches = [(torch.full((n,), value), torch.zeros(n)) for n, value in ((3, 1.0), (1, 5.0))]
     assert evaluate(*_swapped(made(Whole()), batches)) == {"loss": 2.0}
-    seen = Seen()
-    assert evaluate(*_swapped(made(Inputs(), seen=seen), batches)) == {"seen": 2.0} and seen.shapes == [(3,), (1,)]
+    assert evaluate(*_swapped(made(Inputs(), mean=Mean()), batches)) == {"mean": 2.0}
 
 
 def _swapped(run_and_evaluation, batches):

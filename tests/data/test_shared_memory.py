@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 from typing import Any
 
@@ -88,3 +89,14 @@ def test_batches_that_are_kept_keep_their_numbers_and_outlive_the_workers(start)
         want = torch.arange(4) + number % 16 * 4
         assert torch.equal(rows, want[:, None].expand(4, 50).float()) and torch.equal(arrays[:, 0], want)
         rows.add_(1)  # they are the run's own, to be changed as it likes
+
+
+@pytest.mark.parametrize(("size", "taken"), [(1, 1), (4, 4), (5, 5), (15, 16), (17, 20), (33, 40), (63, 64), (64, 64)])
+def test_sizes_are_rounded_up_so_that_batches_of_similar_size_share_a_place(ends, size, taken):
+    sender, _ = ends
+    unit = mmap.ALLOCATIONGRANULARITY
+    begin, got = sender._place(size * unit)
+    assert got == taken * unit and sender._place(1)[0] == begin + got
+    sender.free([(begin, got)])
+    assert sender._place(size * unit) == (begin, got)
+    assert sender._place(size * unit)[0] > begin

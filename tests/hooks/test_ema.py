@@ -134,3 +134,13 @@ def test_mistakes_are_told():
     small_run([ema])
     with pytest.raises(ConfigError, match=r"differ in 0\.bias"):
         ema.load_state_dict({"updates": 1, "average": {"0.weight": torch.zeros(4, 3)}})
+
+
+def test_an_average_finds_its_tensors_by_itself_and_only_once():
+    hook = Ema(0.5)
+    run = small_run([hook])
+    hook.before_run(run)
+    assert len(hook.average.tensors) == 6
+    tensors = hook._tensors
+    hook.before_run(run)
+    assert hook._tensors is tensors

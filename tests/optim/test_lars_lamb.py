@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.optim.foreach import lerp_
+from etude.optim.foreach import kernels_fit, lerp_
 from etude.optim.lamb import LAMB
 from etude.optim.lars import LARS
 from tests.sampling import examples
@@ -111,6 +111,8 @@ def lamb_by_hand(
         {"lr": 0.1, "weight_decay": 0.0},
         {"lr": 0.1, "weight_decay": 0.0, "always_adapt": True, "max_grad_norm": None},
         {"lr": 0.1, "grad_averaging": False, "bias_correction": False, "trust_clip": True, "max_grad_norm": 0.1},
+        {"lr": 0.1, "weight_decay": 0.1, "trust_clip": True},
+        {"lr": 0.1, "weight_decay": 0.0, "always_adapt": True},
     ],
 )
 def test_lamb_follows_its_formula(options):
@@ -188,3 +190,11 @@ def test_a_state_of_another_lars_without_the_word_for_exclusion_is_adapted(conti
 
     usual = stepped(drop=False)
     assert torch.equal(stepped(drop=True), usual) and not torch.equal(stepped(drop=False, exclude=True), usual)
+
+
+def test_kernels_of_a_cpu_take_tensors_that_lie_in_order():
+    plain, turned = torch.ones(2, 3), torch.ones(3, 2).t()
+    assert kernels_fit([plain], [plain]) and kernels_fit([plain.double()], [plain.double()])
+    for params, grads in (([plain, turned], [plain]), ([plain], [plain, turned]), ([plain.half()], [plain.half()])):
+        assert not kernels_fit(params, grads)
+    assert not kernels_fit([plain.to("meta")], [plain.to("meta")])
