@@ -70,7 +70,7 @@ class Sender:
 
     def _place(self, size: int) -> tuple[int, int]:
         """Find free memory of that size. Sizes are rounded up, so that batches of similar size reuse it."""
-        grain = max(mmap.ALLOCATIONGRANULARITY, 1 << max(0, size.bit_length() - 3))
+        grain = max(mmap.ALLOCATIONGRANULARITY, (1 << size.bit_length()) >> 3)
         size = -(-size // grain) * grain
         if self._free.get(size):
             return self._free[size].pop(), size
