@@ -305,3 +305,11 @@ def test_a_loop_over_epochs_ends_with_its_last_step():
     run.max_epochs, run.total_steps = 5, 8
     fit(run)
     assert (run.step, run.epoch) == (8, 2)
+
+
+@pytest.mark.parametrize(("names", "recorded"), [("a", {"loss"}), ("ab", {"loss", "loss/a", "loss/b"})])
+def test_each_of_several_losses_is_recorded_and_one_alone_once(names, recorded):
+    run = make_run(1)
+    run.update.forward.losses = {name: torch.nn.CrossEntropyLoss() for name in names}
+    run.update(run, run.data["train"][0])
+    assert set(run.events.flush(step=1, epoch=0).values) == recorded

@@ -198,3 +198,18 @@ def test_kernels_of_a_cpu_take_tensors_that_lie_in_order():
     for params, grads in (([plain, turned], [plain]), ([plain], [plain, turned]), ([plain.half()], [plain.half()])):
         assert not kernels_fit(params, grads)
     assert not kernels_fit([plain.to("meta")], [plain.to("meta")])
+
+
+def test_dampening_holds_from_the_second_step_on_for_tensors_out_of_order():
+    def steps(dampening: float) -> list[float]:
+        weight = torch.nn.Parameter(torch.ones(3, 2).t())
+        optimizer = LARS([weight], lr=1.0, momentum=0.5, dampening=dampening, lars_exclude=True)
+        seen = []
+        for _ in range(2):
+            before = weight.detach().clone()
+            weight.grad = torch.ones(2, 3)
+            optimizer.step()
+            seen.append(float((before - weight.detach())[0, 0]))
+        return seen
+
+    assert steps(0.0) == [1.0, 1.5] and steps(0.75) == [1.0, 0.75]

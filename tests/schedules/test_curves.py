@@ -175,3 +175,10 @@ def test_a_curve_has_its_level_exactly_from_the_first_step_of_the_level_to_its_l
 )
 def test_a_number_below_one_is_a_share_of_the_phase_and_others_are_amounts(amount, steps):
     assert curves.WarmupStableDecay._steps(amount, Window(0, 10, 4), 10) == steps
+
+
+def test_restarts_of_one_length_begin_lower_each_time():
+    factor = curves.CosineRestarts(every=4, shrink=0.5).prepare(Window(0, 12, None))
+    assert [factor(step) for step in (0, 3, 4, 8, 11)] == pytest.approx(
+        [1.0, 0.1464466, 0.5, 0.25, 0.0366117], abs=1e-6
+    )
