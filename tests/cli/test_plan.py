@@ -14,7 +14,7 @@ def test_a_plan_tells_length_groups_hooks_times_disk_and_curves(command):
     for part in (
         r"^length     12 steps, 2 epochs, 6 batches of 256 per epoch$",
         r"^updates    3 \(every 4 steps\)$",
-        r"^           -            all +2 +1184  lr 0.001  weight_decay 0.01  momentum 0.9$",
+        r"^           -            all +2 +1,184  lr 0.001  weight_decay 0.01  momentum 0.9$",
         r"^           -            \*\.bias +2 +26  lr 0.001  weight_decay 0  momentum 0.9$",
         r"^           after_step       Timer \(20\), Log \(60, every 3step\)$",
         r"^           Log              3 6 9 12  \(4 times\)$",

@@ -294,3 +294,10 @@ def test_rates_of_groups_and_scheduled_momenta_are_recorded():
 def test_groups_are_logged_where_their_value_is_not_that_of_the_first(names, values, others):
     groups = [{"name": name} for name in names] or [{} for _ in values]
     assert dict(_others(groups, values)) == others
+
+
+def test_freeze_says_what_it_holds_and_when():
+    always, later = Freeze("0"), Freeze(["0", "1"], begin="2step", until="1ep")
+    small_run([always, later])
+    assert always.describe() == "0 (16 parameters)"
+    assert later.describe() == "0, 1 (24 parameters, from step 3 to 4)"

@@ -58,6 +58,13 @@ class Freeze(Hook):
             raise ConfigError(f"Freeze: ends at step {until}, before it begins (step {begin})")
         self._window = (begin, until)
 
+    def describe(self) -> str:
+        """Return what is frozen and when, for ``etude plan``."""
+        (begin, until), count = self._window, sum(parameter.numel() for parameter in self._params)
+        end = "to the end" if until == float("inf") else f"to {until:g}"
+        when = "" if self._window == (0, float("inf")) else f", from step {begin + 1:g} {end}"
+        return f"{', '.join(self.match)} ({count:,} parameters{when})"
+
     def before_run(self, run: Run) -> None:
         if not self._params:
             self.attach(run)

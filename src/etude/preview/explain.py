@@ -48,6 +48,8 @@ class Facts:
     total_steps: int | None
     actors: tuple[Actor, ...] = ()
     groups: tuple[GroupFact, ...] = ()
+    #: What hooks keep from learning, in words.
+    frozen: tuple[str, ...] = ()
     #: None for a stream, whose end nobody knows.
     eval_batches: int | None = 0
     checkpoint_bytes: int = 0

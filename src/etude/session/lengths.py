@@ -10,6 +10,7 @@ from etude import dialects
 from etude.core.hook import Periodic
 from etude.core.run import Run, named_hooks
 from etude.dialects.rehearsal import values_of
+from etude.hooks.freeze import Freeze
 from etude.preview.explain import Actor, Facts, GroupFact
 from etude.units import parse
 
@@ -27,6 +28,7 @@ def facts_of(run: Run) -> Facts:
         total_steps=run.total_steps,
         actors=tuple(_actor(name, hook) for name, hook in named_hooks(run.hooks)),
         groups=tuple(_groups(run)),
+        frozen=tuple(hook.describe() for hook in run.hooks if isinstance(hook, Freeze)),
         eval_batches=length_of(run.data.get("val")),
         checkpoint_bytes=checkpoint_bytes(run),
     )

@@ -270,15 +270,15 @@ def _length(plan: Plan, facts: Facts) -> list[str]:
 
 
 def _groups(facts: Facts) -> list[str]:
-    lines = ["groups     optimizer    name                 tensors    numbers  values"]
+    lines = ["groups     optimizer    name                 tensors parameters  values"]
     for group in facts.groups:
         shown = ("lr", "weight_decay", "momentum")
         values = "  ".join(f"{key} {group.values[key]:g}" for key in shown if key in group.values)
         name = group.name if len(group.name) <= 20 else group.name[:19] + "…"
         lines.append(
-            f"           {group.optimizer or '-':<12} {name:<20} {group.tensors:>7} {group.numbers:>10}  {values}"
+            f"           {group.optimizer or '-':<12} {name:<20} {group.tensors:>7} {group.numbers:>10,}  {values}"
         )
-    return lines
+    return [*lines, *(f"           frozen: {text}" for text in facts.frozen)]
 
 
 def _hooks(facts: Facts) -> list[str]:
