@@ -237,7 +237,8 @@ def _of_packages() -> dict[str, Any]:
     modules = [module for modules in KEPT.values() for module in modules]
     targets = [f"{module}:{name}" for module in modules for name in _public_names(module)]
     found = {target: scan.signature(target) for target in targets}
-    return {target: _to_json(known) for target, known in found.items() if known is not None and known.is_class}
+    classes = {target: known for target, known in found.items() if known is not None and known.is_class}
+    return {target: _to_json(known) | {"doc": ""} for target, known in classes.items()}  # their prose is their own
 
 
 def _of_ours(targets: Iterable[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from keyword import iskeyword
@@ -134,7 +135,7 @@ class Source:
             self.names[target.id] = value
         elif isinstance(target, ast.Attribute) and target.attr == "__doc__" and isinstance(target.value, ast.Name):
             texts = [text for node in ast.walk(value) if isinstance(node, ast.expr) and (text := _constant(node))]
-            self.docs[target.value.id] = first_line(
+            self.docs[target.value.id] = first_sentence(
                 max(texts, key=lambda text: text.startswith("Implements"), default="")
             )
 
@@ -611,12 +612,17 @@ def _tail(expression: ast.expr) -> str:
 
 def _doc_of(node: ast.AST) -> str:
     assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    return first_line(ast.get_docstring(node, clean=False) or "")
+    return first_sentence(ast.get_docstring(node, clean=False) or "")
 
 
-def first_line(text: str) -> str:
-    """Return the first line of a text that is not empty."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a docstring, on one line.
+
+    >>> first_sentence("Keep parameters fixed, from\\n    ``begin`` on. Modules stay still.")
+    'Keep parameters fixed, from ``begin`` on.'
+    """
+    paragraph = " ".join(text.strip().partition("\n\n")[0].split())
+    return re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0]
 
 
 def _shown(parameter: Parameter) -> str:

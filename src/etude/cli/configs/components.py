@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -84,4 +85,5 @@ def _table(word: str, entries: list[Entry]) -> None:
 def _described(entry: Entry) -> tuple[str, str]:
     if entry.signature is None:
         return "(…)", ""
-    return str(entry.signature), entry.signature.doc
+    # A docstring's markup is for the pages of the reference: ``every`` and :class:`~etude.Hook` are plain names here.
+    return str(entry.signature), re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"\1", entry.signature.doc).replace("``", "`")

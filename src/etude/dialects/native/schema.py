@@ -166,7 +166,7 @@ def _case(kind: str, entry: Entry) -> dict[str, Any]:
     if entry.signature is None:
         return {"if": condition, "then": {"additionalProperties": True}}
     takes, _ = parameters_of(kind, entry.signature, entry.name)
-    then: dict[str, Any] = {"description": entry.signature.doc, "properties": _properties(kind, entry)}
+    then: dict[str, Any] = {"description": described(entry), "properties": _properties(kind, entry)}
     needed = [key for key, parameter in takes.items() if parameter.required]
     if needed:
         then["required"] = needed
@@ -265,10 +265,7 @@ def markdown(index: Index | None = None) -> str:
         entries = index.entries(table)
         if entries:
             lines += [f"## {word.capitalize()}", "", "| name | takes | |", "|---|---|---|"]
-            lines += [
-                f"| `{e.name}` | {_takes(table.kind, e)} | {_cell(e.signature.doc if e.signature else '')} |"
-                for e in entries
-            ]
+            lines += [f"| `{e.name}` | {_takes(table.kind, e)} | {_cell(described(e))} |" for e in entries]
             lines.append("")
     return "\n".join(lines)
 
@@ -291,6 +288,12 @@ def _shown_part(part: str | int, section: tuple[str | int, ...]) -> str:
     if section == ("schedule",) and part == "lr":
         return "VALUE"
     return "*" if isinstance(part, int) else part
+
+
+def described(entry: Entry) -> str:
+    """Return what a component does in a sentence; for a component of another package, its full name."""
+    doc = entry.signature.doc if entry.signature is not None else ""
+    return doc or f"see ``{entry.origin.replace(':', '.')}``"
 
 
 def _takes(kind: str, entry: Entry) -> str:
