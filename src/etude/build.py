@@ -1,5 +1,5 @@
-"""Builds a Run from a Plan: model, data, optimizers, schedules, hooks, in order of need. The only module that knows
-all parts."""
+"""Builds a Run from a Plan: model, data, optimizers, schedules, hooks, each after what it depends on. The only module
+that knows all parts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def build(plan: Plan, options: Options | None = None) -> Run:
 
 
 def assemble(plan: Plan, options: Options) -> Run:
-    """Build the run of a native plan: model, data, optimizers, hooks, in order of need."""
+    """Build the run of a native plan: model, data, optimizers, hooks, each after what it depends on."""
     world = World.from_environment()
     place = _replica(plan.parallel, world)
     plan = for_world(plan, world if place is None else World(place.number, place.count))

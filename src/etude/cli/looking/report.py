@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         nargs="*",
         default=["runs"],
-        help="run folders, or a sweep's folder; for a folder above runs (default: runs), its newest run",
+        help="run folders, or a sweep's folder; of a folder that holds runs (default: runs), the newest run",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="file to write (default: named after the run)")
     parser.add_argument("--png", metavar="FILE", help="draw a picture instead (.png, .svg, .pdf)")

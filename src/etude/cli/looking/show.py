@@ -1,5 +1,5 @@
 """Show a run: its curves, where its time went, checkpoints, warnings and the last lines of its log. RUN is a run
-folder; for a folder above runs, its newest run is shown.
+folder; of a folder that holds runs, the newest run is shown.
 """
 
 from __future__ import annotations
