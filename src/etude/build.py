@@ -43,6 +43,7 @@ from etude.plan import Loader as LoaderPlan
 from etude.records import field, record, replace
 from etude.registry import DATASETS, TABLES, Registry, import_file, trust, walk
 
+_DEVICES = "write auto, cpu, cuda, cuda:1 or mps"
 KINDS: dict[str, Registry] = {table.kind: table for table in TABLES.values()}
 
 
@@ -322,7 +323,10 @@ def pick_device(name: str, world: World = ALONE) -> torch.device:
         try:
             return torch.empty(0, device=name).device
         except (RuntimeError, AssertionError) as error:
-            raise ConfigError(f"train.device: {name} cannot be used: {str(error).splitlines()[0]}") from error
+            said = str(error).splitlines()[0]
+            # torch answers an unknown word with all devices it was ever built for.
+            said = "no such device" if said.startswith("Expected one of") else said
+            raise ConfigError(f"train.device: {name} cannot be used: {said}", hint=_DEVICES) from error
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -68,8 +68,9 @@ first steps:
   etude train config.yaml optim.lr=0.01   change a value for one run
   etude train config.yaml --resume        continue a stopped run
 
-exit codes: 0 finished, 2 mistake in config or command line, 3 your code raised, 4 diverged, 5 data, 6 checkpoint not
-written, 7 nothing usable to resume from, 8 another process was lost, 75 saved for re-queue, 130 Ctrl-C, 143 SIGTERM
+exit codes: 0 finished, 1 unexpected error, 2 mistake in config or command line, 3 your code raised, 4 diverged,
+5 data, 6 checkpoint not written, 7 nothing usable to resume from, 8 another process was lost, 75 saved for re-queue,
+130 Ctrl-C, 143 SIGTERM
 """
 
 
