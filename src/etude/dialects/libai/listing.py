@@ -98,4 +98,6 @@ def _target_with_doc(name: str, modules: tuple[str, ...]) -> str:
 
 def _of_torch(target: str) -> str:
     module, _, name = target.partition(":")
-    return f"torch's {name}, with OneFlow's arguments" if module.endswith(".optimizers") else ""
+    if module.endswith(".optimizers"):
+        return f"torch's {name}, with OneFlow's arguments"
+    return f"torch's {name}" if module.partition(".")[0] == "torch" else ""
