@@ -355,3 +355,11 @@ def test_python_that_is_called_something_else_is_warned_of() -> None:
         pytest.raises(Exception),
     ):
         config.Config.fromstring("a = dict(b=1)", ".json")
+
+
+def test_commas_inside_brackets_do_not_split_a_value() -> None:
+    from etude.dialects.openmm.config.config_base import DictActionBase
+
+    assert DictActionBase.parse_value("f(1,2)") == "f(1,2)"
+    assert DictActionBase.parse_value("f(1,2),3") == ["f(1,2)", 3]
+    assert DictActionBase.parse_value("[(1,2),[3]]") == [(1, 2), [3]]

@@ -225,7 +225,7 @@ def _parsed(text: str) -> Any:
     if text[:1] in ("(", "[") and text[-1:] == {"(": ")", "[": "]"}[text[0]] and len(list(_split(text))) == 1:
         items = _items(text[1:-1])
         return tuple(items) if text[0] == "(" else items
-    if "," in text:
+    if "," in text and len(list(_split(text))) > 1:  # not if all commas are in brackets, as in ``f(1,2)``
         return _items(text)
     return _leaf(text)
 
