@@ -74,6 +74,7 @@ def test_another_version_of_a_loaded_package_gets_a_fresh_interpreter(workdir):
     assert zygote.run("-c", "import sys; print('torch' in sys.modules)").stdout == "True\n"
 
 
+@pytest.mark.thorough  # imports a project
 def test_a_zygote_that_has_imported_more_does_it_once_for_all_its_forks(workdir):
     Path("more").mkdir()
     Path("more/slow.py").write_text("import os\nmaker = os.getpid()")

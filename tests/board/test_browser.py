@@ -208,6 +208,7 @@ def test_hostile_names_are_text(browser, root):
         assert page.locator("img").count() == 0
 
 
+@pytest.mark.thorough  # writes thousands of runs
 def test_very_many_runs_are_listed_and_searched(browser, tmp_path):
     root = tmp_path / "many"
     many = 1000 if ALL else 210

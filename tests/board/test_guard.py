@@ -96,6 +96,7 @@ def test_the_best_checkpoint_is_named(board, root):
     assert found["best_checkpoint"] == ["step-000000010", "best"] and found["checkpoints"][0] == "step-000000010"
 
 
+@pytest.mark.thorough  # opens a hundred connections
 def test_a_hundred_streams_and_one_that_never_reads(board, root):
     with ExitStack() as stack:
         sockets = []
@@ -122,6 +123,7 @@ def test_a_hundred_streams_and_one_that_never_reads(board, root):
             time.sleep(0.2)
 
 
+@pytest.mark.thorough  # writes a large file
 def test_a_range_of_a_large_file_is_read_whole(board, root):
     make_run(root, "long/20261116-140000", steps=200_000)
     deadline = time.time() + 120

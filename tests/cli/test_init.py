@@ -3,9 +3,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from tests import zygote
 
 
+@pytest.mark.thorough  # runs pytest in a new process
 def test_a_new_project_checks_trains_and_passes_its_own_test(command):
     said = command("init", "mine/first")
     assert said.code == 0 and "cd mine/first" in said.out

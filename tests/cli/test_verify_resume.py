@@ -86,6 +86,7 @@ def test_the_first_thing_that_differs_is_named(tmp_path: Path) -> None:
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.thorough  # tests/faults kills every dialect, too
 @pytest.mark.parametrize(
     ("example", "words", "steps"),
     sample([

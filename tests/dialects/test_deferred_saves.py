@@ -18,6 +18,7 @@ from etude.checkpoint.storage import chaos, disk
 from etude.checkpoint.tools.same_runs import compare_runs
 from etude.cli import main
 from tests.faults.dialects import EXAMPLES, SMALL, SMALLER, draw_pictures
+from tests.sampling import sample
 
 
 class Steps:
@@ -50,7 +51,7 @@ def train(name: str, folder: str, *words: str) -> int:
     return main(["train", str(EXAMPLES / config), *overrides, "--folder", folder, "-q", *words])
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", sample(SMALL, (0, 2)))
 def test_training_goes_on_while_a_file_is_written(
     name: str, steps: Steps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

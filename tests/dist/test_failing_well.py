@@ -36,6 +36,7 @@ def test_a_killed_rank_is_started_again_to_the_same_bits(jobs, folder, whole, ra
     assert project.same_bits(whole, folder / f"killed-{rank}")
 
 
+@pytest.mark.thorough  # our launcher is torchrun's agent, too; its test is above
 @pytest.mark.parametrize("restarts", sample([0, 1], (0,)))
 def test_torchrun_starts_the_same_and_starts_a_killed_rank_again(folder, whole, restarts):
     """Row 50 of the faults, and the same bits as with the launcher. Each rank it starts imports torch anew."""
@@ -65,6 +66,7 @@ def test_without_a_launcher_the_survivors_end_by_themselves(tmp_path):
     assert re.search(r"rank 1 on \S+ is gone, after step \d+", said[0]), said
 
 
+@pytest.mark.thorough  # waits for a timeout
 def test_without_a_launcher_a_frozen_rank_ends_the_others(tmp_path):
     """Row 52 of the faults; nobody is there to end the frozen one."""
     project.make(tmp_path)
@@ -132,6 +134,7 @@ def test_a_rank_that_stands_still_is_named(jobs, folder, fault, words):
     assert "rank 1 on" in job.output and words in job.output
 
 
+@pytest.mark.thorough  # waits for a timeout; the test above has a hook that hangs
 def test_a_rank_that_hangs_in_its_data_is_named(jobs, tmp_path):
     project.make(tmp_path, data={"train": {"dataset": {"type": "job.Shaky", "sleep_at": 3}, "batch_size": 32}})
     job = jobs.run(*WORDS, "data", cwd=tmp_path, code=8, hang_timeout=10.0)

@@ -98,6 +98,7 @@ def test_nodes_with_another_config_or_code_are_refused_before_the_first_step(nod
     assert not (folder / "lr").exists() and not (folder / "code").exists()
 
 
+@pytest.mark.thorough  # waits for timeouts
 def test_nodes_that_lose_their_network_end_and_go_on_when_it_is_back(jobs, nodes, folder):
     """Row 52 of the faults: a dead network looks like a frozen rank."""
     if not nodes.apart:

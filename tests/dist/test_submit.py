@@ -41,6 +41,7 @@ def test_a_job_that_was_saved_for_requeue_is_queued_again_and_resumes(workdir: P
     assert Path("run/checkpoints/step-000000002").is_dir()
 
 
+@pytest.mark.thorough  # waits for most of a minute
 def test_a_warning_to_all_processes_of_a_job_saves_and_queues_it_again(workdir: Path, capsys):
     """SLURM sends the signal that submitit waits for to every process of the step, not only to submitit's."""
     Path("c.yaml").write_text(CONFIG.replace("steps: 2, threads: 1, max_time: 0.01s", "steps: 4000000, threads: 1"))

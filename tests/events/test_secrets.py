@@ -90,6 +90,7 @@ train_cfg = dict(type="EpochBasedTrainLoop", max_epochs=1)
 """
 
 
+@pytest.mark.thorough  # the native run above has the same redaction
 def test_no_secret_reaches_what_an_mmengine_run_writes(workdir: Path) -> None:
     examples = Path(__file__).parents[2] / "examples" / "mmengine"
     shutil.copytree(examples, workdir, dirs_exist_ok=True)

@@ -24,6 +24,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.thorough  # tests/projects pretrains with the real projects
 def test_contrastive_pretraining_beats_a_random_encoder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     main = runpy.run_path(str(EXAMPLES / "probe.py"))["main"]
     before, after = main([str(EXAMPLES / "simclr_lars.py"), "--work-dir", str(tmp_path), "--cfg-options", *SHORT])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 import torch
@@ -46,6 +48,7 @@ print("done")
 """
 
 
+@pytest.mark.thorough  # imports torch's compiler
 def test_optimizers_import_no_compiler_until_something_else_does():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.stdout == "done\n", done.stderr

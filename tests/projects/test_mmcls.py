@@ -92,6 +92,7 @@ def test_etude_train_exec_and_a_script_of_ones_own_give_the_bits_of_the_original
         assert_as_recorded("resnet", ready.cwd / way)
 
 
+@pytest.mark.thorough  # the recorded cases have LAMB
 @pytest.mark.pins(*PINS)
 def test_lamb_and_mixed_pictures_give_the_bits_of_the_original(ready: Projects):
     done = ready.etude("train", "rsb.py", *OPTIONS)
@@ -99,6 +100,7 @@ def test_lamb_and_mixed_pictures_give_the_bits_of_the_original(ready: Projects):
     assert_as_recorded("rsb", ready.cwd / "out")
 
 
+@pytest.mark.thorough  # tests/data has the same hook on a small loader
 @pytest.mark.pins(*PINS)
 def test_workers_go_on_behind_a_hook_that_goes_over_the_training_data(ready: Projects):
     done = ready.etude("train", "precise.py", *OPTIONS)

@@ -68,6 +68,7 @@ def test_a_detector_ends_in_the_bits_of_the_original_and_is_measured(checkout: P
     assert found["bbox_mAP"] == measured["bbox_mAP"] and "bbox_mAP_50" in found
 
 
+@pytest.mark.thorough  # a detector is trained above
 def test_a_detector_whose_hooks_change_data_and_losses_ends_in_the_bits_of_the_original(ready: Projects):
     done = ready.etude("train", "yolox.py", "--no-validate", *OPTIONS)
     assert done.returncode == 0, done.stderr

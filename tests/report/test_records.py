@@ -123,6 +123,7 @@ def test_a_large_file_is_sampled_and_its_end_is_read(tmp_path):
     assert max(b - a for a, b in pairwise(steps)) < 500
 
 
+@pytest.mark.thorough  # writes two gigabytes
 def test_two_gigabytes_are_read_without_holding_them(tmp_path):
     """A sparse file: real lines at the beginning and the end, two gigabytes of holes between them."""
     path = tmp_path / "metrics.jsonl"

@@ -40,6 +40,7 @@ def test_rates_that_make_no_range_are_refused(capfd: pytest.CaptureFixture[str])
     assert main(["lr-find", "a.yaml", "--from", "1e-12", "--to", "1e-11", "--steps", "3"]) in (0, 2)
 
 
+@pytest.mark.thorough  # each size is tried in a process of its own
 def test_the_largest_batch_below_a_limit_is_found(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["fit-batch", "a.yaml", "--memory", "100G", "--start", "1024", "--most", "4096"]) == 0
     said = capfd.readouterr().out

@@ -75,6 +75,7 @@ def slow(run):
 """
 
 
+@pytest.mark.thorough  # each trial imports torch anew; the grid below trains several
 def test_a_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path: Path, config: Path) -> None:
     """After its first epoch the first trial takes its time, until there is a file ``go``."""
     (tmp_path / "slow.py").write_text(SLOW)

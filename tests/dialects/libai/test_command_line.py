@@ -41,6 +41,7 @@ def test_the_config_that_a_run_writes_down_trains_again(config: Path) -> None:
     assert metrics[0] == metrics[1]
 
 
+@pytest.mark.thorough  # the same holds for detectron2 in test_detectron2_resume.py
 def test_a_run_that_has_ended_is_left_alone_or_gone_on_with(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", str(config)]) == 0
     before = files_of("out")

@@ -79,6 +79,7 @@ def test_two_processes_resume_with_the_generators_of_both(trainer_of: Callable[.
     assert_same_end("whole", "parts")
 
 
+@pytest.mark.thorough  # the eager mode is tested below
 def test_graph_mode_averages_the_gradients_too(trainer_of: Callable[..., Any]) -> None:
     def work(rank: int) -> None:
         backends = ("graph.train_graph.backend=eager", "graph.eval_graph.backend=eager")
@@ -122,6 +123,7 @@ def test_a_step_of_ones_own_averages_the_gradients_too(trainer_of: Callable[...,
         torch.testing.assert_close(torch.load(f"{kind}0.pt"), torch.load("DefaultTrainer0.pt"))
 
 
+@pytest.mark.thorough  # LiBai's do below
 def test_detectron2_runs_of_two_processes_resume_with_the_generators_of_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

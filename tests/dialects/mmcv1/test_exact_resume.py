@@ -109,7 +109,7 @@ def _train(runner: Any, workers: int = 0) -> Any:
             pytest.param(ITERS, {"interval": 6}, "iter_6.pth", 0, id="iterations, at the end of a pass"),
             pytest.param(ITERS, {"interval": 5}, "iter_10.pth", 2, id="iterations, two workers"),
         ],
-        (1, 4, 6, 7),
+        (1, 4, 6),
     ),
 )
 def test_a_resumed_run_ends_in_the_same_bits(
@@ -242,7 +242,7 @@ def test_a_hook_that_raises_costs_no_step_that_was_done(
     assert_same_bits(weights(_train(again)), weights(whole))
 
 
-@pytest.mark.parametrize("length", [EPOCHS, ITERS])
+@pytest.mark.parametrize("length", sample([EPOCHS, ITERS], (0,)))
 def test_a_sample_that_raises_in_a_worker_costs_no_step(make_runner: Any, tmp_path: Path, length: Any) -> None:
     settings = {"checkpoint": {"interval": 20}}
 

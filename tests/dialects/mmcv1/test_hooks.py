@@ -109,6 +109,7 @@ def test_a_tracker_that_cannot_be_installed_gets_the_values(
     assert {name.removeprefix("train/") for name in values} >= {"loss", "learning_rate", "momentum"}
 
 
+@pytest.mark.thorough  # tests/events has both, too, and they take long to import
 def test_wandb_and_mlflow_get_the_values_and_the_files(
     make_runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
