@@ -245,3 +245,110 @@ def test_arrays_of_anything_but_plain_numbers_are_refused(code: str) -> None:
     assert kept.real() == np.dtype("<c16") and safe_pickle._Dtype("?").real() == np.bool_
     kept.__setstate__((3, ">"))
     assert kept.real() == np.dtype(">c16")
+
+
+def archive_of(path: Path, entries: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"archive/data.pkl": b"N.", "archive/code/a.py": b""}, "a TorchScript program, not a checkpoint"),
+        ({"archive/data.pkl": b"N.", "archive/constants.pkl": b""}, "a TorchScript program, not a checkpoint"),
+        ({"readme.txt": b""}, "a zip file, but not one of torch"),
+        ({"archive/mydata.pkl": b"N."}, "a zip file, but not one of torch"),
+        ({"archive/data.pkl": b"N.", "archive/byteorder": b"big"}, "of the other byte order"),
+        ({"archive/data.pkl": b"N."}, "holds a NoneType, where a dict is needed"),
+        ({"archive/data.pkl": b"N.", "archive/byteorder": b"little\n"}, "holds a NoneType"),
+        ({"data.pkl": b"N.", "byteorder": b"little"}, "holds a NoneType"),
+        ({"archive/data.pkl": b"(lp0\nQ."}, "refused: an outside reference"),
+        ({"archive/data.pkl": b"(S'module'\ntQ."}, "refused: an outside reference"),
+    ],
+)
+def test_an_archive_is_read_if_torch_wrote_it_on_such_a_machine(
+    tmp_path: Path, entries: dict[str, bytes], message: str
+) -> None:
+    with pytest.raises(ResumeError, match=message):
+        foreign.read(archive_of(tmp_path / "x.pth", entries))
+
+
+@pytest.mark.parametrize(
+    ("numel", "message"), [(4, ""), (3, ""), (5, "is cut short"), (-1, "is cut short"), (0, "needs 3 elements")]
+)
+def test_a_storage_has_the_bytes_that_its_elements_need(tmp_path: Path, numel: int, message: str) -> None:
+    code = (
+        b"\x80\x02}U\x01wctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpu"
+        + b"J" + struct.pack("<i", numel) + b"tQK\x00K\x03\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtRs."
+    )  # fmt: skip
+    path = archive_of(tmp_path / "w.pth", {"a/data.pkl": code, "a/data/0": struct.pack("<4f", 1, 2, 3, 4)})
+    if message:
+        with pytest.raises(ResumeError, match=message):
+            foreign.read(path)
+        return
+    assert foreign.read(path)["w"].tolist() == [1.0, 2.0, 3.0]
+    skimmed = foreign.skim(path)["w"]
+    assert skimmed.device.type == "meta" and skimmed.shape == (3,)
+
+
+def test_a_storage_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    code = b"\x80\x02((U\x07storageU\x01xU\x010U\x03cpuK\x01tQ."
+    with pytest.raises(ResumeError, match="refused: a storage of an unknown kind"):
+        foreign.read(archive_of(tmp_path / "w.pth", {"a/data.pkl": code}))
+
+
+def legacy(*parts: Any, tail: bytes = b"") -> bytes:
+    return b"".join(one if isinstance(one, bytes) else pickle.dumps(one, protocol=2) for one in parts) + tail
+
+
+MAGIC, PROTOCOL, MACHINE = 0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}
+
+
+def a_storage(numel: int, view: bytes = b"N") -> bytes:
+    return (
+        b"\x80\x02}U\x01wctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuJ"
+        + struct.pack("<i", numel) + view + b"tQK\x00K\x02\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtRs."
+    )  # fmt: skip
+
+
+NUMBERS = struct.pack("<Q4f", 4, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (legacy(5), "a pickle, but not one of torch"),
+        (legacy(MAGIC, 1002, MACHINE), "unknown protocol or byte order"),
+        (legacy(MAGIC, PROTOCOL, {"little_endian": False}), "unknown protocol or byte order"),
+        (legacy(MAGIC, PROTOCOL, MACHINE, a_storage(1 << 20), ["0"]), "refused: a storage larger than the file"),
+        (legacy(MAGIC, PROTOCOL, MACHINE, a_storage(-1), ["0"]), "refused: a storage larger than the file"),
+        (legacy(MAGIC, PROTOCOL, MACHINE, a_storage(3), ["0"], tail=NUMBERS), "does not have its declared size"),
+        (legacy(MAGIC, PROTOCOL, MACHINE, a_storage(4), ["0"], tail=NUMBERS[:-1]), "cut short"),
+    ],
+)
+def test_an_old_file_is_read_if_all_its_parts_are_right(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "old.pth").write_bytes(content)
+    with pytest.raises(ResumeError, match=message):
+        foreign.read(tmp_path / "old.pth")
+
+
+@pytest.mark.parametrize(("view", "want"), [(b"N", [1.0, 2.0]), (b"(U\x011K\x01K\x02t", [2.0, 3.0])])
+@pytest.mark.parametrize("machine", [MACHINE, {}])
+def test_an_old_file_may_have_views_of_a_storage(
+    tmp_path: Path, view: bytes, want: list[float], machine: dict[str, bool]
+) -> None:
+    (tmp_path / "old.pth").write_bytes(legacy(MAGIC, PROTOCOL, machine, a_storage(4, view), ["0"], tail=NUMBERS))
+    assert foreign.read(tmp_path / "old.pth")["w"].tolist() == want
+    skimmed = foreign.skim(tmp_path / "old.pth")["w"]
+    assert skimmed.device.type == "meta" and skimmed.shape == (2,)
+
+
+def test_a_link_to_a_file_is_followed_and_a_folder_is_no_file(tmp_path: Path) -> None:
+    torch.save({"a": 1}, tmp_path / "real.pth")
+    (tmp_path / "link.pth").symlink_to(tmp_path / "real.pth")
+    assert foreign.read(tmp_path / "link.pth") == {"a": 1}
+    with pytest.raises(ResumeError, match="a folder, where a file is needed"):
+        foreign.read(tmp_path)

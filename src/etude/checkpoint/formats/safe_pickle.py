@@ -111,7 +111,7 @@ def rebuild_tensor(storage: torch.Tensor, offset: int, size: Any, stride: Any, *
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if last >= storage.numel():
         raise ResumeError(f"refused: a tensor needs {last + 1} elements, its storage has {storage.numel()}")
-    return storage.as_strided(size, stride, offset)
+    return storage.as_strided(size, stride, storage.storage_offset() + offset)  # a storage may be part of another
 
 
 def _rebuild_tensor_v3(
@@ -258,6 +258,7 @@ _TABLE: dict[tuple[str, str], Any] = {
     ("builtins", "frozenset"): frozenset,
     ("builtins", "complex"): complex,
     ("builtins", "bytearray"): _bytearray,
+    ("builtins", "bytes"): lambda *args: bytes(_bytearray(*args)),  # as protocol 2 writes b""
     ("builtins", "object"): object,
     ("builtins", "getattr"): _getattr,
     ("builtins", "dict"): dict,
