@@ -8,7 +8,7 @@ import torch
 
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.store import Store
-from etude.checkpoint.tools.listing import newest_run, prune, rows
+from etude.checkpoint.tools.listing import listed, native_names, newest_run, prune, rows, store_folder
 from etude.errors import UserError
 
 from .conftest import small_state
@@ -82,3 +82,65 @@ def test_a_folder_without_checkpoints_names_the_newest_run_in_it() -> None:
     Path("empty/plan.yaml").write_text("checkpoint: {folder: /far}")
     with pytest.raises(UserError, match="its plan keeps them in /far$"):
         rows("empty")
+
+
+def test_the_newest_of_many_runs_is_the_last_by_its_name() -> None:
+    for name in ("a/3", "b/4", "c/1", "d/2"):
+        Path(f"runs/{name}/checkpoints").mkdir(parents=True)
+    assert newest_run() == newest_run("runs") == "runs/b/4"
+
+
+def test_what_is_no_folder_or_not_there_is_said() -> None:
+    Path("file").touch()
+    for path, message in (("file", "file: is not a folder"), ("none", "none: no such file or checkpoint")):
+        with pytest.raises(UserError, match=message):
+            store_folder(path)
+    Path("run/checkpoints").mkdir(parents=True)
+    assert store_folder("run") == "run"
+    Path("run/checkpoints/x").touch()
+    assert store_folder("run") == "run/checkpoints"
+
+
+def test_one_checkpoint_its_pointer_and_its_folder_are_listed() -> None:
+    names = saved("run/checkpoints", 1, 2)
+    paths = [f"run/checkpoints/{name}" for name in names]
+    assert listed("run") == listed("run/") == listed("run/checkpoints") == (paths, [])
+    assert listed(paths[0]) == ([paths[0]], []) and listed("run/checkpoints/latest") == ([paths[1]], [])
+    torch.save({"meta": {"iter": 4, "epoch": 2}, "state_dict": {}}, "latest")
+    Path("run/checkpoints/.hidden").mkdir()
+    Path("run/checkpoints/.hidden/manifest.json").touch()
+    assert native_names("run/checkpoints") == names
+
+
+def test_a_line_says_what_is_wrong_and_nothing_else() -> None:
+    (name,) = saved("c", 1)
+    Path(f"c/{name}/manifest.json").write_text("{")
+    found = {row[0]: row for row in rows("c")}
+    assert found[name] == (name, "", "", "", "", "its manifest is damaged")
+
+
+def test_a_line_of_another_system_has_what_its_file_says() -> None:
+    Path("w").mkdir()
+    torch.save({"meta": {"iter": 4, "epoch": 2}, "state_dict": {}}, "w/epoch_2.pth")
+    torch.save({"state_dict": {}}, "w/epoch_1.pth")
+    Path("w/epoch_3.pth").write_bytes(b"damaged")
+    Path("w/last_checkpoint").write_text("epoch_2.pth")
+    found = {row[0]: row for row in rows("w")}
+    assert [found["epoch_2.pth"][at] for at in (1, 2, 5)] == ["4", "2", "last_checkpoint"]
+    assert [found["epoch_1.pth"][at] for at in (1, 2, 5)] == ["1", "", ""]
+    assert found["epoch_3.pth"][5] == "neither a torch file nor safetensors" and found["epoch_3.pth"][1:3] == ("", "")
+    assert rows("w/epoch_2.pth")[0][:3] == ("epoch_2.pth", "4", "2")
+
+
+def test_pruning_forgets_the_notes_of_a_file_and_a_folder_of_parts() -> None:
+    Path("w/.etude").mkdir(parents=True)
+    for epoch in (1, 2):
+        torch.save({"meta": {"iter": epoch}, "state_dict": {}}, f"w/epoch_{epoch}.pth")
+        Path(f"w/.etude/epoch_{epoch}.pth.note.json").touch()
+        Path(f"w/.etude/epoch_{epoch}.pth.rank1").touch()
+    assert prune("w", Retention(last=1)).gone == ["epoch_1.pth"]
+    assert sorted(os.listdir("w/.etude")) == ["epoch_2.pth.note.json", "epoch_2.pth.rank1"]
+    for step in (9, 19):
+        Path(f"l/model_00000{step:02d}").mkdir(parents=True)
+        torch.save({}, f"l/model_00000{step:02d}/model")
+    assert prune("l", Retention(last=1)).gone == ["model_0000009"] and os.listdir("l") == ["model_0000019"]
