@@ -1,0 +1,100 @@
+"""What the transforms and collate functions do to the numbers of an image and its label."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import pytest
+import torch
+
+from etude.data import transforms
+from etude.data.collate import CutMix, Lists, Mixup, Pad
+from etude.data.order import Sliced
+from etude.data.to_device import ahead, move
+from etude.errors import DataError
+
+Pair = namedtuple("Pair", "x y")
+
+
+def test_each_channel_is_normalized_with_its_own_numbers() -> None:
+    image = torch.tensor([[[1.0, 3.0]], [[5.0, 9.0]]])
+    made = transforms.Normalize([1.0, 5.0], [2.0, 4.0])(image)
+    assert made.tolist() == [[[0.0, 1.0]], [[0.0, 1.0]]]
+
+
+def test_the_first_part_of_a_sample_is_transformed_or_the_sample() -> None:
+    assert transforms.Transformed([(1, 2, 3)], lambda x: x + 10)[0] == (11, 2, 3)
+    assert transforms.Transformed([1], lambda x: x + 10)[0] == 11
+    assert transforms.Chain([lambda x: x + 1, lambda x: x * 3])(1) == 6
+
+
+def test_a_flip_is_certain_or_never_happens_at_the_bounds() -> None:
+    image = torch.arange(6.0).reshape(1, 2, 3)
+    assert torch.equal(transforms.RandomFlip(1.0)(image), image.flip(-1))
+    assert torch.equal(transforms.RandomFlip(0.0)(image), image)
+
+
+def test_a_shift_goes_by_so_many_pixels_at_most_and_reaches_them() -> None:
+    torch.manual_seed(0)
+    image = torch.zeros(1, 5, 5)
+    image[0, 2, 2] = 1
+    seen = {tuple(transforms.RandomShift()(image)[0].nonzero()[0].tolist()) for _ in range(200)}
+    assert seen == {(row, column) for row in (1, 2, 3) for column in (1, 2, 3)}
+
+
+def test_mixup_shares_images_and_targets_alike() -> None:
+    torch.manual_seed(0)
+    samples = [(torch.full((1, 2, 2), float(label)), label) for label in range(4)]
+    for _ in range(5):
+        images, targets = Mixup(4, alpha=1.0)(samples)
+        assert torch.allclose(targets.sum(1), torch.ones(4)) and targets.min() >= 0
+        assert torch.allclose(images[:, 0, 0, 0], targets @ torch.arange(4.0))
+
+
+def test_a_cut_has_the_area_that_its_target_says() -> None:
+    torch.manual_seed(0)
+    samples = [(torch.full((1, 6, 8), float(label)), label) for label in range(4)]
+    areas = set()
+    for _ in range(30):
+        images, targets = CutMix(4)(samples)
+        assert torch.allclose(images.mean((1, 2, 3)), targets @ torch.arange(4.0), atol=1e-6)
+        assert torch.allclose(targets.sum(1), torch.ones(4)) and targets.min() >= 0
+        areas.add(round(float(targets.max()), 4))
+    assert len(areas) > 8
+
+
+def test_sequences_are_padded_and_lists_stay_apart() -> None:
+    samples = [{"x": torch.ones(2), "y": (1, torch.ones(1))}, {"x": torch.ones(3), "y": (2, torch.ones(1))}]
+    padded = Pad(-1.0)(samples)
+    assert padded["x"].tolist() == [[1, 1, -1], [1, 1, 1]] and padded["y"][0].tolist() == [1, 2]
+    assert Lists()([{"x": 1}, {"x": 2}]) == {"x": [1, 2]} and Lists()([(1, 2), (3, 4)]) == ([1, 3], [2, 4])
+    assert Lists()([1, 2]) == [1, 2]
+
+
+def test_a_batch_of_any_form_is_cut_along_its_first_dimension() -> None:
+    batch = Pair({"a": torch.arange(4), "scale": torch.tensor(2)}, [torch.arange(8).reshape(4, 2), "text"])
+    (part,) = Sliced([batch], (1, 2))
+    assert type(part) is Pair and part.x["a"].tolist() == [2, 3] and part.x["scale"] == 2
+    assert part.y[0].tolist() == [[4, 5], [6, 7]] and part.y[1] == "text"
+    assert len(Sliced([batch], (0, 2))) == 1 and Sliced([batch], (0, 2)).weight == 1.0
+    with pytest.raises(DataError, match="a batch of str cannot be shared among processes"):
+        list(Sliced(["text"], (0, 2)))
+
+
+def test_a_batch_moves_with_its_form_and_items_are_prepared_one_ahead() -> None:
+    moved = move(Pair({"a": torch.ones(2)}, [torch.ones(1), "text"]), "meta")
+    assert type(moved) is Pair and moved.x["a"].device.type == moved.y[0].device.type == "meta" and moved.y[1] == "text"
+    done: list[int] = []
+    items = ahead(iter(range(3)), lambda item: done.append(item) or item)
+    assert next(items) == 0 and done == [0, 1] and list(items) == [1, 2]
+
+
+@pytest.mark.parametrize("by", [0.25, 0.5, 1.0])
+def test_fewer_levels_and_an_inversion_have_their_numbers(by: float) -> None:
+    image = torch.linspace(0, 1, 256).reshape(1, 16, 16)
+    levels = transforms._posterize(image, -by)
+    assert len(levels.unique()) == 2 ** (8 - round(4 * by)) and (levels.min(), levels.max()) == (0, 1)
+    made = transforms._solarize(image, -by)
+    assert torch.equal(made[image < 1 - by], image[image < 1 - by]) and torch.equal(
+        made[image >= 1 - by], 1 - image[image >= 1 - by]
+    )
