@@ -182,3 +182,76 @@ def test_restarts_of_one_length_begin_lower_each_time():
     assert [factor(step) for step in (0, 3, 4, 8, 11)] == pytest.approx(
         [1.0, 0.1464466, 0.5, 0.25, 0.0366117], abs=1e-6
     )
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_share_lies_between_zero_and_one(share):
+    for make in (lambda: curves.OneCycle(rise=share), lambda: curves.Cyclic(4, rise=share), lambda: curves.FlatCosine(share)):  # fmt: skip
+        with pytest.raises(ConfigError, match="must be between 0 and 1"):
+            make()
+
+
+@pytest.mark.parametrize("options", [{"from_": 0.0, "gamma": 0.5}, {"to": 0.0}, {"from_": -1.0, "to": 1.0}])
+def test_equal_ratios_need_ends_above_zero(options):
+    with pytest.raises(ConfigError, match="must be more than zero"):
+        curves.Exponential(**options)
+    with pytest.raises(ConfigError, match="either `to` or `gamma`"):
+        curves.Exponential(to=0.5, gamma=0.5)
+
+
+@pytest.mark.parametrize(("mode", "values"), [("min", (10.0, 9.0, 8.9)), ("max", (-10.0, -9.0, -8.9))])
+def test_a_plateau_wants_an_improvement_by_a_share_of_the_best(mode, values):
+    first, same, better = values
+    plateau = curves.Plateau(mode=mode, threshold=0.1, patience=5)
+    for value, best in ((first, first), (same, first), (better, better)):
+        plateau.observe(value)
+        assert plateau.best == best
+    assert plateau.waited == 0
+
+
+def test_a_plateau_waits_longer_than_its_patience_and_starts_to_wait_anew_after_it():
+    plateau = curves.Plateau(gamma=0.5, patience=2, to=0.2)
+    factor = plateau.prepare(Window())
+    seen = []
+    for _ in range(11):
+        plateau.observe(1.0)
+        seen.append(factor(0))
+    assert seen == [1.0] * 3 + [0.5] * 3 + [0.25] * 3 + [0.2] * 2
+
+
+def test_a_plateau_that_cools_down_does_not_wait():
+    plateau = curves.Plateau(gamma=0.5, patience=0, cooldown=2)
+    seen = []
+    for _ in range(6):
+        plateau.observe(1.0)
+        seen.append((plateau.factor, plateau.cooling, plateau.waited))
+    assert seen == [(1.0, 0, 0), (0.5, 2, 0), (0.5, 1, 0), (0.5, 0, 0), (0.25, 2, 0), (0.25, 1, 0)]
+
+
+def test_a_phase_without_steps_is_at_its_end():
+    assert by_share(curves.Linear(0.2, 0.8), Window(5, 0))(0) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("shape", "middle"), [("linear", 0.5), ("cosine", 0.5), ("sqrt", 1.0 - math.sqrt(0.5))])
+def test_the_decay_at_the_end_has_the_shape_that_is_asked_for(shape, middle):
+    factor = curves.WarmupStableDecay(0, "4step", shape=shape).prepare(Window(0, 10))
+    assert [factor(step) for step in (6, 8, 10, 11)] == pytest.approx([1.0, middle, 0.0, 0.0])
+
+
+def test_shapes_lead_from_one_value_to_another():
+    for name, quarter in (("linear", 2.5), ("sqrt", 3.0), ("cosine", 2.0 + 1.0 - math.sqrt(0.5))):
+        between = curves.shape_of(name)
+        assert [between(2.0, 4.0, at) for at in (0.0, 0.25, 1.0)] == pytest.approx([2.0, quarter, 4.0])
+
+
+def test_growing_restarts_begin_again_at_the_sum_of_their_lengths():
+    factor = curves.CosineRestarts(every=2, grow=2.0, shrink=0.5, to=0.1).prepare(Window())
+    assert [factor(step) for step in (0, 2, 6, 14)] == pytest.approx([1.0, 0.5, 0.25, 0.125])
+    assert [factor(step) for step in (1, 4, 10)] == pytest.approx([0.55, 0.3, 0.175])
+
+
+def test_factors_of_steps_begin_at_from():
+    assert ours(curves.Step(3, 0.5, from_=4.0), 7) == [4.0, 4.0, 4.0, 2.0, 2.0, 2.0, 1.0]
+    assert ours(curves.MultiStep([2, 4], 0.5, from_=4.0), 5) == [4.0, 4.0, 2.0, 2.0, 1.0]
+    assert ours(curves.Exponential(4.0, gamma=0.25, every=2), 5) == [4.0, 2.0, 1.0, 0.5, 0.25]
+    assert ours(curves.Inverse(1, power=1.0, from_=5.0, to=1.0), 4) == pytest.approx([5.0, 3.0, 7 / 3, 2.0])

@@ -134,3 +134,21 @@ def test_a_curve_is_sampled_from_its_first_step_to_its_last(steps, points, chose
             return base * step
 
     assert sample(Line(), 2.0, steps, points=points) == [(step, 2.0 * step) for step in chosen]
+
+
+def test_by_epoch_a_phase_that_begins_within_an_epoch_starts_at_its_own_start():
+    lr = timeline(phase("Linear", "45step", begin="25step", by="epoch", **{"from": 1.0, "to": 0.0}))
+    assert [lr.factor(step) for step in (25, 29, 30, 39, 40, 44)] == pytest.approx([1.0, 1.0, 0.75, 0.75, 0.25, 0.25])
+
+
+def test_phases_may_touch_and_be_empty():
+    lr = timeline(phase("Constant", "10step", factor=0.5), phase("Linear", "10step", begin="10step"), phase("Constant"))
+    assert [lr.factor(step) for step in (9, 10, 11)] == [0.5, 1.0, 1.0]
+
+
+def test_a_timeline_knows_its_pieces_and_the_curves_that_react():
+    lr = timeline(phase("Linear", "10step"), phase("Plateau"))
+    assert [(piece.begin, piece.end, piece.name) for piece in lr.pieces] == [(0, 10, "Linear"), (10, 100, "Plateau")]
+    assert [type(curve).__name__ for curve in lr.reactive] == ["Plateau"]
+    (written,) = schedules_from(Cosine())
+    assert [piece.name for piece in resolve(written, steps_per_epoch=None, total_steps=4).pieces] == ["Cosine"]
