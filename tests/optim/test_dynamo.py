@@ -6,6 +6,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from etude.optim.dynamo import spare_dynamo
 
 PROGRAM = """
 import sys
@@ -52,3 +55,15 @@ print("done")
 def test_optimizers_import_no_compiler_until_something_else_does():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.stdout == "done\n", done.stderr
+
+
+def test_only_classes_of_optimizers_are_changed(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+
+    class Own(torch.optim.Optimizer):
+        def step(self, closure=None): ...
+
+    own = Own.step
+    for kind in (Own, dict, print):
+        spare_dynamo(kind)
+    assert Own.step is own

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.optim.foreach import kernels_fit, lerp_
+from etude.optim.foreach import CACHED, kernels_fit, lerp_, pieces, with_grads
 from etude.optim.lamb import LAMB
 from etude.optim.lars import LARS
 from tests.sampling import examples
@@ -213,3 +213,120 @@ def test_dampening_holds_from_the_second_step_on_for_tensors_out_of_order():
         return seen
 
     assert steps(0.0) == [1.0, 1.5] and steps(0.75) == [1.0, 0.75]
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr": 0.3}, {"lr": 0.3, "weight_decay": 0.1}, {"lr": 0.3, "momentum": 1.0},
+        {"lr": 0.3, "momentum": 1.0, "weight_decay": 1.0, "eta": 0.5},
+        {"lr": 0.3, "momentum": 0.9, "weight_decay": 0.1, "nesterov": True, "eta": 0.5},
+        {"lr": 0.3, "weight_decay": 1.0, "exclude": True},
+    ],
+)  # fmt: skip
+def test_lars_follows_its_formula_for_tensors_in_any_order(options, contiguous):
+    shapes = [(3, 4), (4, 2), (2, 3), (2, 2)]
+    ours = {**options, "lars_exclude": options.get("exclude", False)}
+    ours.pop("exclude", None)
+
+    def make(params):
+        if not contiguous:
+            for param in params:
+                param.data = param.data.t().contiguous().t()
+        return LARS(params, **ours)
+
+    torch.testing.assert_close(trained(make, shapes), lars_by_hand(**options, shapes=shapes))
+
+
+@pytest.mark.parametrize("make", [lambda params: LARS(params, lr=0.5), lambda params: LAMB(params, lr=0.5)])
+def test_a_step_with_a_closure_computes_the_loss_with_gradients_and_returns_it(make):
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = make([weight])
+
+    def closure():
+        optimizer.zero_grad()
+        loss = weight.square().sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 2.0 and weight.grad is not None
+    assert bool((weight < 1.0).all()) and optimizer.step() is None
+
+
+@pytest.mark.parametrize("make", [lambda params: LARS(params, lr=0.5), lambda params: LAMB(params, lr=0.5)])
+def test_sparse_gradients_are_refused(make):
+    table = torch.nn.Embedding(3, 2, sparse=True)
+    table(torch.tensor([1])).sum().backward()
+    with pytest.raises(RuntimeError, match="sparse gradients are not supported"):
+        make(table.parameters()).step()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda p: LARS(p, 0.1, momentum=-1.0), "momentum is -1.0"), (lambda p: LARS(p, 0.1, eps=-1.0), "eps is -1.0"),
+        (lambda p: LARS(p, 0.1, momentum=0.9, dampening=0.1, nesterov=True), "nesterov needs"),
+        (lambda p: LARS(p, 0.1, momentum=0.0, nesterov=True), "nesterov needs"),
+        (lambda p: LAMB(p, betas=(0.9, 1.0)), "below 1"), (lambda p: LAMB(p, betas=(-0.1, 0.9)), "at least 0"),
+        (lambda p: LAMB(p, weight_decay=-0.1), "weight_decay is -0.1; it must not be negative"),
+    ],
+)  # fmt: skip
+def test_an_option_that_makes_no_sense_is_named(make, says):
+    with pytest.raises(ValueError, match=says):
+        make([torch.nn.Parameter(torch.zeros(1))])
+
+
+def test_options_may_be_at_their_limits():
+    params = [torch.nn.Parameter(torch.zeros(1))]
+    LARS(params, 0.0, momentum=0.9, weight_decay=0.0, eta=0.0, nesterov=True, eps=0.0)
+    LAMB(params, 0.0, betas=(0.0, 0.0), eps=0.0, weight_decay=0.0)
+
+
+def test_lists_are_cut_where_they_leave_the_cache():
+    def cut(*sizes: int, device: str = "cpu") -> list[tuple[int, int]]:
+        return list(pieces([torch.empty(1, device=device).expand(size) for size in sizes]))
+
+    half = CACHED // 2
+    assert cut() == [] and cut(1) == [(0, 1)] and cut(3 * CACHED) == [(0, 1)]
+    assert cut(half, half) == [(0, 2)] and cut(half, half + 1) == [(0, 1), (1, 2)]
+    assert cut(half, half, 1) == [(0, 2), (2, 3)] and cut(2 * CACHED, 1, half) == [(0, 1), (1, 3)]
+    assert cut(half, half, half, half, half) == [(0, 2), (2, 4), (4, 5)]
+    assert cut(half, half, half, device="meta") == [(0, 3)]
+
+
+def test_parameters_of_a_group_come_by_type_and_those_without_a_gradient_not_at_all():
+    params = [torch.nn.Parameter(torch.ones(n + 1, dtype=t)) for n, t in enumerate((torch.float32, torch.float64) * 2)]
+    for param in params[1:]:
+        param.grad = torch.ones_like(param)
+    found = [([len(p) for p in own], [len(g) for g in grads]) for own, grads in with_grads({"params": params})]
+    assert found == [([2, 4], [2, 4]), ([3], [3])]
+
+
+def test_scratch_memory_that_grows_is_not_shared_with_what_was_before():
+    """Two groups of different sizes and types take turns; each step is that of a fresh optimizer with one group."""
+
+    def run(*kinds: tuple[int, torch.dtype]) -> list[list[float]]:
+        params = [torch.nn.Parameter(torch.ones(size, dtype=dtype)) for size, dtype in kinds]
+        optimizer = LAMB([{"params": [param]} for param in params], lr=0.1, max_grad_norm=None)
+        for _ in range(3):
+            for param in params:
+                param.grad = torch.full_like(param, 0.5)
+            optimizer.step()
+        return [param.tolist() for param in params]
+
+    kinds = [(2, torch.float32), (5, torch.float64), (7, torch.float32), (3, torch.float64), (2, torch.float32)]
+    assert run(*kinds) == [run(kind)[0] for kind in kinds]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("most", [None, 0.5, 100.0])
+def test_gradients_are_divided_only_where_their_norm_is_too_large(dtype, most):
+    weight = torch.nn.Parameter(torch.ones(4, dtype=dtype))
+    optimizer = LAMB([weight], max_grad_norm=most)
+    weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    assert weight.grad.tolist() == pytest.approx([0.25 if most == 0.5 else 1.0] * 4)
+    weight.grad = None
+    optimizer.step()
+    assert optimizer.param_groups[0]["step"] == 2
