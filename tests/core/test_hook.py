@@ -1,8 +1,23 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from etude.core.hook import POINTS, FunctionHook, Hook, HookTable, misspelt_points, require_call, require_points
+from etude.core.hook import (
+    POINTS,
+    FunctionHook,
+    Hook,
+    HookTable,
+    Periodic,
+    is_builtin,
+    misspelt_points,
+    number_of,
+    origin_of,
+    require_call,
+    require_points,
+    with_subject,
+)
 from etude.errors import ConfigError
 
 
@@ -200,3 +215,93 @@ def test_a_method_with_other_arguments_is_answered_with_what_to_write():
         require_call(lambda run: None, "the update", "run", "batch")
     require_call(dict.fromkeys, "the function", "run")
     require_call(dict, "a class without a signature", "run")
+
+
+def test_a_point_of_another_system_is_answered_with_ours():
+    class Lightning(Hook):
+        def on_train_batch_end(self, run) -> None: ...
+
+    assert misspelt_points(Lightning()) == {"on_train_batch_end": "after_step"}
+    with pytest.raises(
+        ConfigError, match="hook Lightning has a method on_train_batch_end, .*did you mean 'after_step'"
+    ):
+        require_points(Lightning())
+    with pytest.raises(ConfigError, match="no point is called 'on_train_epoch_end'; did you mean 'after_epoch'"):
+        FunctionHook(print, "on_train_epoch_end")
+
+
+def test_a_hook_that_is_removed_acts_no_more_and_the_table_counts_those_that_are_left():
+    seen: list = []
+    table = HookTable([Note("a", seen), stays := Note("b", seen)])
+    table.remove(next(iter(table)))
+    walk(table, range(1))
+    assert seen == [(0, "b")] and len(table) == 1 and table.after_step.hooks == [stays] and table.acting(None) is None
+
+
+def test_a_table_wraps_the_calls_of_its_hooks_for_who_watches():
+    seen: list = []
+
+    def wrap(hook, point, call):
+        return lambda run: (seen.append((hook.text, point)), call(run))
+
+    walk(HookTable([Note("a", seen)], wrap=wrap), range(1))
+    assert seen == [("a", "after_step"), (0, "a")]
+
+
+@pytest.mark.parametrize(
+    ("point", "number"), [("after_step", 5), ("before_update", 5), ("after_epoch", 4), ("on_error", 4)]
+)
+def test_points_of_a_step_count_it_from_one(point, number):
+    run = FakeRun()
+    run.step = 4
+    assert number_of(run, point) == number
+
+
+def test_origins_and_makers_of_hooks_are_known():
+    assert origin_of(Note).rpartition("/")[2].startswith("test_hook.py:") and origin_of(len) == "builtins"
+    assert is_builtin(Hook()) and not is_builtin(Note("x", []))
+    assert Note("x", []).origin == origin_of(Note) and Note("x", []).name == "Note"
+
+
+def test_an_error_keeps_the_site_of_the_hook_that_raised_it_first():
+    def broken(run):
+        raise KeyError("gone")
+
+    class Outer(Hook):
+        def after_epoch(self, run):
+            inner.after_step(run)
+
+    inner = HookTable([FunctionHook(broken, "after_step")])
+    with pytest.raises(KeyError) as caught:
+        HookTable([Outer()]).after_epoch(FakeRun())
+    assert caught.value.etude_site.hook == "broken" and caught.value.etude_site.word == "after_step"
+    assert len(caught.value.__notes__) == 1
+
+
+def test_another_subject_takes_the_place_of_the_run():
+    seen: list = []
+    with_subject(seen.append, "runner")(FakeRun())
+    assert seen == ["runner"]
+
+
+class Acts(Periodic):
+    def __init__(self) -> None:
+        self.seen: list = []
+
+    def act(self, run) -> None:
+        self.seen.append(run.done)
+
+
+@pytest.mark.parametrize(
+    ("fields", "acts"),
+    [({}, [3]), ({"error": ValueError()}, []), ({"exit_code": 143}, []), ({"done": 0}, []), ({"done": 2}, [])],
+)
+def test_a_periodic_hook_acts_once_more_at_the_end_of_a_run_that_went_well(fields, acts):
+    hook = Acts()
+    hook.load_state_dict({"acted_at": 2})
+    assert hook.state_dict() == {"acted_at": 2} and list(hook.calls()) == ["after_step", "after_train"]
+    run = SimpleNamespace(**{"done": 3, "error": None, "exit_code": 0} | fields)
+    hook.calls()["after_train"](run)
+    assert hook.seen == acts
+    hook.at_end = False
+    assert list(hook.calls()) == ["after_step"]

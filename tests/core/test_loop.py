@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from etude.core.evaluation import Evaluation
 from etude.core.forward import Forward, named_losses, takes
 from etude.core.hook import POINTS, FunctionHook, Hook, HookTable, Periodic
-from etude.core.loop import Workflow, epochs, evaluate, fit, steps
+from etude.core.loop import Workflow, epochs, evaluate, fit, steps, train
 from etude.core.run import Run
 from etude.core.update import Step
 from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
-from etude.errors import Diverged, UserCodeError
+from etude.errors import ConfigError, Diverged, Stopped, UserCodeError
 
 
 def make_run(n_batches=4, loop=epochs, hooks=(), loss=None, model=None, data=None, **options) -> Run:
@@ -313,3 +315,155 @@ def test_each_of_several_losses_is_recorded_and_one_alone_once(names, recorded):
     run.update.forward.losses = {name: torch.nn.CrossEntropyLoss() for name in names}
     run.update(run, run.data["train"][0])
     assert set(run.events.flush(step=1, epoch=0).values) == recorded
+
+
+def test_a_run_is_driven_as_it_wants_or_as_usual():
+    seen = []
+    run = make_run()
+    run.drive = seen.append
+    train(run)
+    assert seen == [run] and run.step == 0
+    run.drive = None
+    train(run)
+    assert run.step == 8
+
+
+def test_a_stop_at_the_very_end_is_an_error_that_hooks_see():
+    def stops(run):
+        raise Stopped("stopped by Ctrl-C", 130)
+
+    trace = Trace()
+    run = make_run(1, hooks=[FunctionHook(stops, "after_train", priority=60), trace])
+    with pytest.raises(Stopped):
+        fit(run)
+    points = [point for point, *_ in trace.seen]
+    assert points[-2:] == ["after_train", "on_error"] and isinstance(run.error, Stopped)
+
+
+def test_a_loop_over_steps_needs_a_number_and_batches():
+    run = make_run(loop=steps)
+    run.total_steps = None
+    with pytest.raises(ConfigError, match="needs a number of steps"):
+        fit(run)
+    run = make_run(loop=steps)
+    run.data["train"], run.steps_per_epoch = [], None
+    with pytest.raises(ConfigError, match="the training data gave no batch"):
+        fit(run)
+
+
+@pytest.mark.parametrize("flow", [[("val", 1)], [("train", 0)], []])
+def test_a_workflow_without_training_is_refused(flow):
+    with pytest.raises(ConfigError, match="needs a \\('train', n\\) with n > 0"):
+        Workflow(flow)
+
+
+def test_a_workflow_continues_with_its_turn_and_a_save_at_the_end_of_an_epoch_counts_it():
+    saved = []
+    run = make_run(2, loop=Workflow([("train", 2), ("val", 1)]))
+    run.hooks.add(FunctionHook(lambda run: saved.append(run.loop.state_dict()["position"]), "after_epoch"))
+    run.hooks.add(FunctionHook(lambda run: saved.append(run.loop.state_dict()["position"]), "before_epoch"))
+    run.max_epochs = 2
+    fit(run)
+    assert saved == [0, 1, 1, 2] and run.loop.state_dict() == {"position": 2}
+    again = Workflow([("train", 2), ("val", 1)])
+    again.load_state_dict({"position": 2})
+    assert again.state_dict() == {"position": 2}
+
+
+@pytest.mark.parametrize("loop", [epochs, steps])
+def test_a_run_that_was_saved_after_the_last_step_of_an_epoch_owes_its_end_alone(loop):
+    trace = Trace()
+    run = make_run(4, loop=loop, hooks=[trace])
+    run.step, run.step_in_epoch, run.stopping = 4, 4, "enough"
+    fit(run)
+    points = [
+        point for point, *_ in trace.seen if point not in ("before_run", "before_train", "after_train", "after_run")
+    ]
+    assert points == ["after_epoch"] and (run.epoch, run.step, run.step_in_epoch) == (1, 4, 0)
+
+
+def test_the_rest_of_an_epoch_is_trained_and_its_beginning_is_not_told_again():
+    trace = Trace()
+    run = make_run(4, hooks=[trace])
+    run.data["train"] = iter(list(run.data["train"])[:4])
+    run.step, run.step_in_epoch, run.max_epochs = 1, 1, 1
+    fit(run)
+    points = [point for point, *_ in trace.seen]
+    assert points.count("before_step") == 3 and "before_epoch" not in points and points.count("after_epoch") == 1
+
+
+def test_data_learns_the_epoch_and_may_have_no_length():
+    class Data(list):
+        seen: list = []
+
+        def set_epoch(self, epoch):
+            self.seen.append(epoch)
+
+    run = make_run(3)
+    run.data["train"], run.steps_per_epoch, run.total_steps = Data(run.data["train"]), None, None
+    fit(run)
+    assert Data.seen == [0, 1] and run.step == 6
+
+
+@pytest.mark.parametrize(("training", "modes"), [(True, ["eval", "train"]), (False, ["eval"])])
+def test_model_and_optimizers_evaluate_in_their_own_mode_and_return_to_the_one_before(training, modes):
+    seen = []
+
+    class Free(torch.optim.SGD):
+        def eval(self):
+            seen.append("eval")
+
+        def train(self):
+            seen.append("train")
+
+    class Half(torch.optim.SGD):
+        def eval(self):
+            seen.append("half")
+
+    run = make_run()
+    run.optimizers = {"free": Free(run.model.parameters()), "half": Half(run.model.parameters())}
+    held = []
+    run.store = SimpleNamespace(hold_for_evaluation=held.append)
+    run.model.train(training)
+    look = FunctionHook(lambda run: held.append((run.model.training, torch.is_grad_enabled())), "before_eval_step")
+    run.hooks.add(look)
+    run.acting = "outer"
+    evaluate(run, list(run.data["train"])[:1], Evaluation(run.update.forward, {}))
+    assert seen == modes and held == [run, (False, False)]
+    assert run.model.training == training and run.acting == "outer"
+
+
+@pytest.mark.parametrize(("stage", "kept"), [("after_step", True), ("after_epoch", False)])
+def test_hooks_after_an_evaluation_within_a_step_see_the_step(stage, kept):
+    run = make_run()
+    run.batch, run.outputs, run.stage = "batch", "outputs", stage
+    evaluate(run, run.data["train"], Evaluation(run.update.forward, {}))
+    assert ((run.batch, run.outputs) == ("batch", "outputs")) == kept
+
+
+def test_an_error_of_a_step_says_which_it_was():
+    def broken(output, target):
+        raise ValueError("no")
+
+    with pytest.raises(ValueError) as caught:
+        fit(make_run(loss=broken))
+    assert caught.value.etude_step == "model Linear, step 1" and "loss loss, step 1" in caught.value.etude_where
+
+
+def test_one_good_loss_ends_a_row_of_bad_ones():
+    good = (torch.ones(2, 3), torch.zeros(2, dtype=torch.long))
+    bad = (torch.full((2, 3), float("inf")), torch.zeros(2, dtype=torch.long))
+    run = make_run(data=[bad, bad, good, bad, bad], nonfinite="skip", nonfinite_limit=2)
+    run.max_epochs, run.total_steps = 1, 5
+    fit(run)
+    assert run.step == 5 and run.update.state_dict()["bad"] == 2
+    assert run.events.flush(step=5, epoch=0).values["nonfinite"] == 1.0
+    with pytest.raises(Diverged, match=r"at step 3 \(loss nan\), 3 times in a row"):
+        fit(make_run(data=[bad] * 3, nonfinite="skip", nonfinite_limit=2))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_bad_loss_is_found_in_any_precision(precision):
+    run = make_run(loss=lambda output, target: output.sum() * float("nan"), precision=precision)
+    with pytest.raises(Diverged, match="not finite at step 1 "):
+        fit(run)
