@@ -101,3 +101,12 @@ def test_a_batch_that_was_only_lent_to_a_rank_is_not_measured(peers):
     alone = evaluate(run, loader, evaluation)["loss"]
     run.peers, evaluation.loader = peers, (loader := Lends())
     assert (alone, evaluate(run, loader, evaluation)["loss"]) == (2.0, 1.0)
+
+
+def test_gradients_that_are_dropped_are_counted_and_no_update_is_told(peers):
+    run = make_run(2)
+    run.max_epochs, run.total_steps = 1, 1
+    run.peers, seen = Leaves(World(), by_hand=True), []
+    run.hooks.add(FunctionHook(seen.append, "before_update"))
+    fit(run)
+    assert seen == [] and run.events.flush(step=1, epoch=0).values["dropped"] == 1.0

@@ -140,3 +140,10 @@ def test_what_an_update_has_deferred_is_asked_of_those_that_defer():
 def test_a_way_to_step_changes_nothing_by_itself():
     loss = torch.ones(())
     assert Stepping().scale(loss) is loss and Stepping().state_dict() == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_a_loss_of_any_type_is_read_on_a_cpu(dtype):
+    guard = make_run().update._guard
+    for value, finite in ((1.0, True), (float("nan"), False), (float("inf"), False)):
+        assert guard.is_finite(torch.tensor(value, dtype=dtype, requires_grad=True)) is finite
