@@ -11,6 +11,7 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import lower as lowering
+from etude.dialects.libai.checks.calls import MARKS, ONEFLOW
 from etude.dialects.libai.curves import Running
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.targets import is_served, locate, target_name
@@ -30,8 +31,6 @@ _FORMULA = "learning rates are computed by formula: they may differ in the last 
 _GROUPS = "a rule of `optim.groups` that matches no parameter is an error here: remove it"
 #: Options of parameter groups that have a native form.
 _RULES = ("weight_decay_norm", "weight_decay_bias", "clip_grad_max_norm", "clip_grad_norm_type", "bias_lr_factor")
-#: Arguments of OneFlow's optimizers that torch's do not have.
-_ONEFLOWS = ("do_bias_correction", "contiguous_params", "fused")
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
@@ -119,7 +118,7 @@ class _Conversion:
     def component(self, way: Path) -> dict[str, Any]:
         """Return the lazy call at ``way`` as a component of that name."""
         given: Mapping[str, Any] = self.tree.get(*way)
-        arguments = {str(key): self.value((*way, key)) for key in given if key not in ("_target_", "_recursive_")}
+        arguments = {str(key): self.value((*way, key)) for key in given if key not in MARKS}
         return {"type": self.name((*way, "_target_")), **arguments}
 
     def name(self, way: Path) -> str:
@@ -154,7 +153,7 @@ class _Conversion:
     def optimizer(self) -> dict[str, Any]:
         way: Path = (self.optimizer_key,)
         given: Mapping[str, Any] = self.tree.get(*way)
-        left_out = ("_target_", "params", *_ONEFLOWS)
+        left_out = ("_target_", "params", *ONEFLOW)
         made: dict[str, Any] = {"type": target_name(given["_target_"])}
         module, _, name = made["type"].rpartition(".")
         if module in ("torch.optim", "oneflow.optim", "oneflow.nn.optimizer") or module.startswith("torch.optim."):

@@ -21,7 +21,7 @@ _OF_TORCH = (
     "pin_memory", "timeout", "multiprocessing_context", "prefetch_factor", "pin_memory_device", "in_order", "drop_last",
 )  # fmt: skip
 #: Arguments of OneFlow's optimizers that torch's do not have.
-_ONEFLOW = ("do_bias_correction", "contiguous_params", "fused")
+ONEFLOW = ("do_bias_correction", "contiguous_params", "fused")
 
 
 def lazy_calls(tree: Tree) -> Iterator[tuple[Path, Mapping[Any, Any], Any]]:
@@ -75,7 +75,7 @@ def arguments_of(target: Any) -> tuple[tuple[str, ...], bool]:
         module, _, name = target.rpartition(".")
         home = names.MODULES.get(module, {}).get(name, "").partition(":")[0]
     loader = home in _BUILDERS
-    extra = _OF_TORCH if loader else _ONEFLOW if module == "oneflow.optim" else ()
+    extra = _OF_TORCH if loader else ONEFLOW if module == "oneflow.optim" else ()
     return (*(parameter.name for parameter in signature.parameters), *extra), loader or not signature.open
 
 

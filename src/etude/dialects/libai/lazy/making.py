@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-import traceback
 from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Path, dotted
 from etude.dialects.libai.checks.calls import arguments_of
-from etude.dialects.libai.lazy.reading.errors import is_users, near, put_on, says
+from etude.dialects.libai.lazy.reading.errors import near, put_on, raised_by_users, says
 from etude.dialects.libai.places import ORIGINS
 from etude.errors import ConfigError, EtudeError, UserCodeError
 
@@ -29,7 +28,7 @@ def explain_build_error(arriving: Exception, error: Exception, cfg: Any, target:
             put_on(arriving, ConfigError([replace(finding, at=at) for finding in error.findings]))
         return
     place = str(ORIGINS.place(_argument_in(way, cfg, str(error))))
-    if any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
+    if raised_by_users(error):
         raised = UserCodeError(f"{place}: {_path_prefix(way)}{label} raised {says(error)}".removeprefix(": "))
         put_on(arriving, raised)
         raised.__cause__ = error  # so that its traceback is shown

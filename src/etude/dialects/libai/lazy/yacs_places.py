@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import glob
@@ -15,7 +14,7 @@ import yaml
 from etude.config.files import display
 from etude.config.from_yaml import parse_yaml
 from etude.config.tree import Tree
-from etude.dialects.libai.lazy.reading.errors import explain_reading_error, is_users, near, put_on, says
+from etude.dialects.libai.lazy.reading.errors import explain_reading_error, near, put_on, raised_by_users, says
 from etude.errors import ConfigError
 
 #: The key for the base files of a config.
@@ -49,7 +48,7 @@ def about(keys: str, *, hint: str = "") -> Iterator[None]:
     try:
         yield
     except (AssertionError, LookupError, ValueError, ArithmeticError, RuntimeError, OSError) as error:
-        if not any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
+        if not raised_by_users(error):
             said = error if isinstance(error, OSError) or not error.args else error.args[0]
             message = str(said) or type(error).__name__
             put_on(error, ConfigError(message, at=keys, hint=hint or getattr(error, "etude_hint", "")))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +17,7 @@ from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import lower
 from etude.dialects.libai.checks import arguments, calls, missing, structure, typos, values
 from etude.dialects.libai.lazy.extra import is_dict_config, omegaconf, without_tuples
-from etude.dialects.libai.lazy.reading.errors import is_users, put_on, says
+from etude.dialects.libai.lazy.reading.errors import put_on, raised_by_users, says
 from etude.dialects.libai.places import ORIGINS
 from etude.errors import ConfigError, EtudeError, Finding, UserCodeError, raised_in_worker
 
@@ -53,8 +52,7 @@ def explain(error: Exception, cfg: Any) -> None:
         put_on(error, ConfigError(placed))
     if hasattr(error, "etude_reported") or isinstance(error, EtudeError) or not isinstance(error, _REFUSALS):
         return
-    users = any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
-    if users or raised_in_worker(error) is not None:
+    if raised_by_users(error) or raised_in_worker(error) is not None:
         return
     tree = tree_of(cfg)
     wrong = [finding for look in _CAUSES for finding in look(tree) if finding.severity == "error"]

@@ -67,6 +67,11 @@ def is_users(filename: str) -> bool:
     return not is_library(filename)
 
 
+def raised_by_users(error: Exception) -> bool:
+    """Return whether user code raised ``error``, or called what raised it."""
+    return any(is_users(frame.f_code.co_filename) for frame, _ in frames_of(error))
+
+
 def says(error: Exception) -> str:
     """Return the exception as one line."""
     syntax = _syntax(error)

@@ -21,7 +21,9 @@ class _ForwardingStorage(events.EventStorage):
 
     def _put(self, name: str, value: Any, smoothing_hint: bool, iteration: int) -> None:
         super()._put(name, value, smoothing_hint, iteration)
-        self.notes.put(self._current_prefix + name, _held(value), last=not smoothing_hint)
+        kept = events.held(value)
+        kept = kept.reshape(()) if hasattr(kept, "reshape") else kept
+        self.notes.put(self._current_prefix + name, kept, last=not smoothing_hint)
 
     def put_image(self, img_name: str, img_tensor: Any) -> None:
         self.notes.put_media("image", img_name, _channels_last(img_tensor))
@@ -32,11 +34,6 @@ class _ForwardingStorage(events.EventStorage):
 
 class _ForwardingDetectron2Storage(_ForwardingStorage, detectron.EventStorage):
     pass
-
-
-def _held(value: Any) -> Any:
-    """Return a number, or a copy of the tensor that no later step changes, without reading it from the device."""
-    return value.detach().clone().reshape(()) if hasattr(value, "detach") else float(value)
 
 
 def _channels_last(image: Any) -> Any:

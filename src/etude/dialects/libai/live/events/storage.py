@@ -65,7 +65,7 @@ class EventStorage:
 
     def _put(self, name: str, value: Any, smoothing_hint: bool, iteration: int) -> None:
         name = self._current_prefix + name
-        value = _held(value)
+        value = held(value)
         known = self._smoothing_hints.get(name)
         assert known is None or known == smoothing_hint, f"Scalar {name} was put with a different smoothing_hint!"
         with self._lock:
@@ -216,7 +216,7 @@ class EventStorage:
         _STACK.pop()
 
 
-def _held(value: Any) -> Any:
+def held(value: Any) -> Any:
     """Return a number, or a copy of the tensor that later changes do not reach, without reading it from the device."""
     if not hasattr(value, "detach"):
         return float(value)
