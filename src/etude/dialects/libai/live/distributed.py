@@ -1,4 +1,4 @@
-"""LiBai's ``dist`` helpers: rank, world size, barriers, and gathering over data-parallel processes."""
+"""LiBai's ``dist`` and detectron2's ``comm``: rank, world size, barriers, and gathering over processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.distributed as torch_dist
 
@@ -215,3 +216,33 @@ def tensor_to_rank0(tensor: Any, device: str = "cuda", to_local: bool = False) -
 def tton(tensor: Any, local_only: bool = False, ranks: Any = None) -> Any:
     """Return a tensor as a numpy array."""
     return tensor.detach().cpu().numpy()
+
+
+# -- what only detectron2 has ------------------------------------------------------------------------------------------
+
+
+def get_local_size() -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", get_world_size()))
+
+
+def gather(data: Any, dst: int = 0, group: Any = None) -> list[Any]:
+    """Return the objects of all processes in process ``dst``; elsewhere an empty list."""
+    gathered = all_gather(data, group)
+    return gathered if get_rank() == dst else []
+
+
+def shared_random_seed() -> int:
+    """Return a random number that is the same in all processes."""
+    return int(all_gather(int(np.random.randint(2**31)))[0])
+
+
+def reduce_dict(input_dict: dict[str, torch.Tensor], average: bool = True) -> dict[str, torch.Tensor]:
+    """Return every value summed (or averaged) over processes. Only the result on rank 0 is complete."""
+    if get_world_size() == 1 or not torch_dist.is_initialized():
+        return input_dict
+    names = sorted(input_dict)
+    values = torch.stack([input_dict[name] for name in names])
+    torch_dist.reduce(values, dst=0)
+    if average and is_main_process():
+        values = values / get_world_size()
+    return dict(zip(names, values, strict=True))

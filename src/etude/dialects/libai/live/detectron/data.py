@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
 
-from etude.dialects.libai.live.detectron import comm
+from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.detectron.default import seed_all_rng
 from etude.errors import UserError
 
@@ -51,8 +51,8 @@ class TrainingSampler(Sampler[int]):
         if not isinstance(size, int) or size <= 0:
             raise ValueError(f"TrainingSampler needs a positive number of samples, not {size!r}")
         self._size, self._shuffle = size, shuffle
-        self._seed = int(comm.shared_random_seed() if seed is None else seed)
-        self._rank, self._world_size = comm.get_rank(), comm.get_world_size()
+        self._seed = int(dist.shared_random_seed() if seed is None else seed)
+        self._rank, self._world_size = dist.get_rank(), dist.get_world_size()
 
     def __iter__(self) -> Iterator[int]:
         return itertools.islice(self._infinite_indices(), self._rank, None, self._world_size)
@@ -77,8 +77,8 @@ class InferenceSampler(Sampler[int]):
 
     def __init__(self, size: int) -> None:
         assert size > 0, "there is no sample to evaluate on"
-        base, extra = divmod(size, comm.get_world_size())
-        rank = comm.get_rank()
+        base, extra = divmod(size, dist.get_world_size())
+        rank = dist.get_rank()
         begin = base * rank + min(rank, extra)
         self._local_indices = range(begin, begin + base + int(rank < extra))
 
@@ -113,7 +113,7 @@ def build_detection_train_loader(
     """Return a loader of endless batches from a list of dicts or a dataset, with ``mapper`` applied to each sample."""
     if aspect_ratio_grouping:
         raise UserError("aspect_ratio_grouping needs detectron2, which is not installed; set it to False")
-    dataset, world = _mapped(dataset, mapper), comm.get_world_size()
+    dataset, world = _mapped(dataset, mapper), dist.get_world_size()
     assert total_batch_size > 0 and total_batch_size % world == 0, (
         f"Total batch size ({total_batch_size}) must be divisible by the number of gpus ({world})."
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import random
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -18,8 +17,9 @@ import torch
 
 from etude.dialects import ownership
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, try_get_key
+from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.config_errors import explained, require_sound
-from etude.dialects.libai.live.detectron import comm, optim
+from etude.dialects.libai.live.detectron import optim
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset, print_csv_format, verify_results
 from etude.dialects.libai.live.detectron.hooks import hooks
@@ -27,7 +27,7 @@ from etude.dialects.libai.live.detectron.hooks.writers import CommonMetricPrinte
 from etude.dialects.libai.live.detectron.trainer import ETUDE, AMPTrainer, SimpleTrainer, TrainerBase
 from etude.dialects.libai.live.events import logger as shared
 from etude.dialects.libai.live.events.logger import Held
-from etude.dialects.libai.live.setup import report_earlier_run
+from etude.dialects.libai.live.setup import report_earlier_run, seed_all
 from etude.dialects.libai.places import CONFIGS
 from etude.dialects.libai.sizes import auto_scale_workers
 from etude.errors import OutOfScope
@@ -62,21 +62,21 @@ def default_setup(cfg: Any, args: Any) -> None:
 def seed_from(cfg: Any) -> None:
     """Seed the generators of this process by the config's seed, or randomly if there is none (-1)."""
     seed = _try_get_key(cfg, "SEED", "train.seed", default=-1)
-    seed_all_rng(None if seed < 0 else seed + comm.get_rank())
+    seed_all_rng(None if seed < 0 else seed + dist.get_rank())
 
 
 def announce(cfg: Any, args: Any) -> None:
     """Do what :func:`default_setup` does, without checks and seeds."""
     folder = _try_get_key(cfg, "OUTPUT_DIR", "output_dir", "train.output_dir")
-    if comm.is_main_process() and folder:
+    if dist.is_main_process() and folder:
         os.makedirs(folder, exist_ok=True)
-    rank = comm.get_rank()
+    rank = dist.get_rank()
     setup_logger(folder, distributed_rank=rank, name="fvcore")
     log = setup_logger(folder, distributed_rank=rank)
-    log.info(f"Rank of current process: {rank}. World size: {comm.get_world_size()}")
+    log.info(f"Rank of current process: {rank}. World size: {dist.get_world_size()}")
     log.info(f"Environment info: torch {torch.__version__}, numpy {np.__version__}")
     log.info(f"Command line arguments: {args}")
-    if comm.is_main_process() and folder:
+    if dist.is_main_process() and folder:
         report_earlier_run(folder, args, log)
         path = os.path.join(folder, "config.yaml")
         if type(cfg).__name__ == "CfgNode":
@@ -98,9 +98,7 @@ def seed_all_rng(seed: int | None = None) -> None:
     if seed is None:
         seed = os.getpid() + int(datetime.now().strftime("%S%f")) + int.from_bytes(os.urandom(2), "big")
         logger.info(f"Using a generated random seed {seed}")
-    np.random.seed(seed % 2**32)  # numpy takes no larger seeds
-    torch.manual_seed(seed)
-    random.seed(seed)
+    seed_all(seed)
     os.environ["PYTHONHASHSEED"] = str(seed)
 
 
@@ -116,10 +114,10 @@ def default_writers(output_dir: str, max_iter: int | None = None) -> list[Any]:
 
 def create_ddp_model(model: torch.nn.Module, *, fp16_compression: bool = False, **kwargs: Any) -> torch.nn.Module:
     """Return the model, wrapped in DDP if there are several processes."""
-    if comm.get_world_size() == 1:
+    if dist.get_world_size() == 1:
         return model
     if "device_ids" not in kwargs and torch.cuda.is_available():
-        kwargs["device_ids"] = [comm.get_local_rank()]
+        kwargs["device_ids"] = [dist.get_local_rank()]
     ddp = torch.nn.parallel.DistributedDataParallel(model, **kwargs)
     if fp16_compression:
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -170,7 +168,7 @@ class DefaultTrainer(TrainerBase):
         super().__init__()
         if not logging.getLogger("detectron2").isEnabledFor(logging.INFO):  # a script may not have called default_setup
             setup_logger()
-        cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
+        cfg = DefaultTrainer.auto_scale_workers(cfg, dist.get_world_size())
         model = self.build_model(cfg)
         optimizer = self.build_optimizer(cfg, model)
         data_loader = self.build_train_loader(cfg)
@@ -218,10 +216,10 @@ class DefaultTrainer(TrainerBase):
             loader = self.build_train_loader(cfg)
             made.append(hooks.PreciseBN(cfg.TEST.EVAL_PERIOD, self.model, loader, cfg.TEST.PRECISE_BN.NUM_ITER))
         saver = hooks.together(self, self.checkpointer)
-        if comm.get_world_size() > 1 or comm.is_main_process():
+        if dist.get_world_size() > 1 or dist.is_main_process():
             made.append(hooks.PeriodicCheckpointer(saver, cfg.SOLVER.CHECKPOINT_PERIOD))
         made.append(hooks.EvalHook(cfg.TEST.EVAL_PERIOD, self._evaluate))
-        if comm.is_main_process():
+        if dist.is_main_process():
             made.append(hooks.PeriodicWriter(self.build_writers(), period=20))
         return made
 
@@ -235,7 +233,7 @@ class DefaultTrainer(TrainerBase):
     def train(self) -> Any:  # type: ignore[override]
         """Train from ``start_iter`` to ``max_iter``, and verify expected results."""
         super().train(self.start_iter, self.max_iter)
-        if len(_try_get_key(self.cfg, "TEST.EXPECTED_RESULTS", default=[])) and comm.is_main_process():
+        if len(_try_get_key(self.cfg, "TEST.EXPECTED_RESULTS", default=[])) and dist.is_main_process():
             assert hasattr(self, "_last_eval_results"), "No evaluation results obtained during training!"
             verify_results(self.cfg, self._last_eval_results)
             return self._last_eval_results
@@ -299,7 +297,7 @@ class DefaultTrainer(TrainerBase):
                 results[name] = {}
                 continue
             results[name] = inference_on_dataset(model, *looked)
-            if comm.is_main_process():
+            if dist.is_main_process():
                 logger.info(f"Evaluation results for {name} in csv format:")
                 print_csv_format(results[name])
         return next(iter(results.values())) if len(results) == 1 else results

@@ -17,13 +17,12 @@ from etude.data.seeds import kept_generators
 from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as instantiate
 from etude.dialects.libai.lazy.load import try_get_key
 from etude.dialects.libai.lazy.reading.errors import put_on
-from etude.dialects.libai.live.detectron import comm
+from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude.dialects.libai.live.detectron.default import announce, create_ddp_model, default_writers, seed_from
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset, print_csv_format
 from etude.dialects.libai.live.detectron.hooks import hooks
 from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer
-from etude.dialects.libai.live.distributed import join
 from etude.dialects.libai.live.resume.resume import FINAL, has_ended, say_ended
 from etude.dialects.libai.places import ORIGINS
 from etude.dist.world import World
@@ -58,7 +57,7 @@ def prepare(cfg: Any) -> Any:
     if str(cfg.train.device).startswith("cuda") and not torch.cuda.is_available():
         cfg.train.device = "cpu"
     written = copy.deepcopy(cfg)  # building puts models into cfg
-    join(World.from_environment())
+    dist.join(World.from_environment())
     seed_from(cfg)
     return written
 
@@ -86,7 +85,7 @@ def _hooks(cfg: Any, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer
         hooks.LRScheduler(scheduler=instantiate(cfg.lr_multiplier), optimizer=trainer.optimizer),
         hooks.PeriodicCheckpointer(saver, **cfg.train.checkpointer),
         hooks.EvalHook(cfg.train.eval_period, lambda: do_test(cfg, trainer.model, looked_at)),
-        hooks.PeriodicWriter([], period=cfg.train.log_period) if comm.is_main_process() else None,
+        hooks.PeriodicWriter([], period=cfg.train.log_period) if dist.is_main_process() else None,
     ]
 
 

@@ -14,9 +14,9 @@ import torch
 
 from etude.dialects.libai.files import PeriodicCheckpointer
 from etude.dialects.libai.lazy.reading.errors import put_on
+from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live import trainer as shared
 from etude.dialects.libai.live.data import position
-from etude.dialects.libai.live.detectron import comm
 from etude.dialects.libai.live.detectron.hooks.writers import EventStorage
 from etude.dialects.libai.live.events.storage import get_event_storage
 from etude.dialects.libai.live.resume.state import moment, own_part, restore_hooks
@@ -216,8 +216,8 @@ class SimpleTrainer(TrainerBase):
         storage = get_event_storage()
         storage.put_scalar("rank_data_time", data_time, cur_iter=cur_iter)
         own = {name: float(value) for name, value in loss_dict.items()}
-        gathered = comm.gather({**own, "data_time": data_time})
-        if not comm.is_main_process():
+        gathered = dist.gather({**own, "data_time": data_time})
+        if not dist.is_main_process():
             return
         storage.put_scalar("data_time", max(metrics.pop("data_time") for metrics in gathered), cur_iter=cur_iter)
         means = {name: float(np.mean([metrics[name] for metrics in gathered])) for name in gathered[0]}
