@@ -146,3 +146,18 @@ def test_handlers_are_those_of_before_once_a_run_is_over():
     other = threading.Thread(target=signals.install)
     other.start(), other.join()
     assert not signals.installed
+
+
+def test_ranks_stop_together_and_by_the_clock_that_they_share():
+    peers, own = SimpleNamespace(stop=0, now=0.0, clock=lambda: peers.now), SimpleNamespace(now=100.0)
+    shared, given = Stops(received("SIGTERM"), max_seconds=1000.0), Stops(max_seconds=10.0, clock=lambda: own.now)
+    for hook, early, late in ((shared, (500.0, 100.0), (1000.0, 100.0)), (given, (5000.0, 109.0), (0.0, 110.0))):
+        hook.agree_with(peers)
+        run = small_run()
+        for (peers.now, own.now), stopped in ((early, None), (late, "time is up at step 0")):
+            hook.after_epoch(run)
+            assert run.stopping == stopped
+    assert shared._wish() == 143 and given._wish() == 0
+    peers.stop, run = 130, small_run()
+    shared.after_epoch(run)
+    assert run.stopping == "stopped by Ctrl-C at step 0"
