@@ -28,6 +28,15 @@ class Raises:
     def compute(self): return 1.0
     def reset(self): ...
 
+@etude.HOOKS.register
+class Slip(etude.Hook):
+    def after_stepp(self, run): ...
+    def helper(self): ...
+
+@etude.HOOKS.register
+class Below(Slip):
+    def after_step(self, run): ...
+
 @etude.DATASETS.register
 class NoLength:
     def __getitem__(self, index): return torch.zeros(64), 1
@@ -96,6 +105,37 @@ def test_a_part_that_does_not_fit_is_told_before_the_first_step(mistaken, change
     assert said.code == 2 and message in said.err
     assert "Traceback" not in said.err and "fault of the engine" not in said.err
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("name", ["Slip", "Below"])
+@pytest.mark.parametrize("word", ["check", "train"])
+def test_a_misspelt_method_of_a_hook_is_found(mistaken, word, name):
+    said = mistaken(word, "m.yaml", log=f"hooks: [{name}]\nlog: {{every: 1step}}")
+    assert said.code == 2
+    both = said.out + said.err
+    assert f"hook {name} has a method after_stepp, which is not a point; did you mean 'after_step'?" in both
+    assert re.search(r"m.yaml:\d+: hook", both) and "helper" not in both
+
+
+@pytest.mark.parametrize(
+    ("metrics", "best", "hint"),
+    [
+        ("[Accuracy]", "acuracy", "did you mean 'accuracy'?"),
+        ("[Accuracy]", "loss/CrossEntropyLoss", "known: accuracy, loss"),
+        ("[{type: Accuracy, top: [1, 5]}]", "accuracy_top3", "did you mean 'accuracy_top5'?"),
+    ],
+)
+def test_a_result_that_nothing_gives_is_found_before_training(mistaken, metrics, best, hint):
+    changes = {"metrics": f"metrics: {metrics}", "checkpoint": f"checkpoint: {{best: {best}}}"}
+    for word in ("check", "train"):
+        said = mistaken(word, "m.yaml", **changes)
+        assert said.code == 2 and re.search(rf"m.yaml:\d+: Checkpoint: no metric gives '{best}'", said.out + said.err)
+        assert hint in said.out + said.err
+
+
+def test_a_metric_of_ones_own_may_give_any_name(mistaken):
+    said = mistaken("check", "m.yaml", metrics="metrics: [Raises]", checkpoint="checkpoint: {best: dice}")
+    assert said.code == 0, said.out + said.err
 
 
 def test_a_loss_of_ones_own_that_gives_many_numbers_is_named(mistaken):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from etude.errors import ConfigError, Diverged, ResumeError, UserCodeError
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.ema import Ema
 from etude.hooks.evaluate import Evaluate
+from etude.metrics.classes import Accuracy, Confusion
 from etude.session.interrupted import step_before
 from etude.session.session import Session
 
@@ -187,6 +189,16 @@ def test_a_loader_of_another_make_that_fails_may_have_drawn_and_is_not_gone_on_f
         train(run, tmp_path)
     assert saved(tmp_path) == []
     assert "1 step is to be repeated: a loader of another make may have drawn" in (tmp_path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(("metric", "best"), [(Accuracy([1, 5]), "accuracy_top5"), (Confusion(), "recall/3")])
+def test_each_result_of_a_metric_can_be_the_best(metric, best) -> None:
+    hook = Checkpoint(best=best)
+    run = make_run(hook)
+    run.evaluation = SimpleNamespace(metrics={"any": metric})
+    hook.attach(run)
+    with pytest.raises(ConfigError, match="no metric 'any'"):
+        Checkpoint(best="any").attach(run)
 
 
 def test_a_misspelt_metric_is_found_before_training() -> None:

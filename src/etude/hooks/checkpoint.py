@@ -56,10 +56,12 @@ class Checkpoint(Periodic):
             return
         if "val" not in run.data:
             raise ConfigError(f"checkpoint.best: {self.best!r} needs an evaluation, and there is no data.val")
-        known = {"loss", *getattr(run.evaluation, "metrics", {})}
-        # What metrics of other packages return is known only after the first evaluation.
-        own = all(type(m).__module__.startswith("etude.") for m in getattr(run.evaluation, "metrics", {}).values())
-        if self.best not in known and own and not self.best.startswith("loss/"):
+        metrics = getattr(run.evaluation, "metrics", {})
+        # What other metrics return (a user's, or one that a converted config adapts) is known only after an evaluation.
+        own = all(type(metric).__module__.startswith("etude.metrics.") for metric in metrics.values())
+        known = {"loss"}.union(*(getattr(metric, "results", (name,)) for name, metric in metrics.items()))
+        groups = ("loss/", *(name for name in known if name.endswith("/")))
+        if own and self.best not in known and not self.best.startswith(groups):
             raise ConfigError(f"checkpoint.best: no metric {self.best!r}", hint=suggest(self.best, known))
 
     def retention(self, steps_per_epoch: int | None) -> Retention:

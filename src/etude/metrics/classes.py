@@ -42,14 +42,20 @@ class Accuracy:
     def compute(self) -> dict[str, Tensor]:
         right = torch.zeros(len(self.top)) if self._right is None else self._right
         shares = (right.double() / max(1, self._count)).unbind()
-        names = ["accuracy" if top == 1 else f"accuracy_top{top}" for top in self.top]
-        return dict(zip(names, shares, strict=True))
+        return dict(zip(self.results, shares, strict=True))
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The names that :meth:`compute` returns, known before the first evaluation."""
+        return tuple("accuracy" if top == 1 else f"accuracy_top{top}" for top in self.top)
 
 
 class Confusion:
     """How often class ``i`` was taken for class ``j``: :attr:`matrix`. Records the recall of every class."""
 
     sums = ("_matrix",)
+    #: Names of the results that are known before the first evaluation; ``recall/`` stands for all that begin so.
+    results = ("recall/",)
 
     def __init__(self, classes: int | None = None) -> None:
         self.classes = classes

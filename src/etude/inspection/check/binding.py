@@ -13,6 +13,7 @@ from etude.errors import Finding, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.check.packages import check_package
 from etude.inspection.index import Index, table_of
+from etude.inspection.points import meant_points
 from etude.inspection.signatures import Parameter, Signature
 from etude.plan import Optimizer, Plan, Spec, Training
 from etude.records import replace
@@ -63,6 +64,8 @@ class Binder:
         signature = self.index.signature(origin) if origin else None
         if spec.kind == "metric" and origin:
             self._check_metric(spec, origin)
+        if spec.kind == "hook" and signature is not None:
+            self._check_points(spec, [origin, *signature.bases])
         return inner if signature is None else self._matched(inner, signature)
 
     def _check_metric(self, spec: Spec, origin: str) -> None:
@@ -75,6 +78,17 @@ class Binder:
         if missing and not found[1].decorator_list[1:]:
             hint = "a metric has update(output, target), compute() and reset()"
             self._tell(spec.at, f"metric {spec.name} has no method {missing[0]!r}", hint)
+
+    def _check_points(self, spec: Spec, classes: Sequence[str]) -> None:
+        """Check that methods of a native hook which look like a point are one; others are never called."""
+        if not {"etude:Hook", "etude.core.hook:Hook"} & set(classes):
+            return  # hooks of other systems have points of their own
+        found = [scan.class_of(name, folders=self.index.folders) for name in classes]
+        nodes = [node for each in found if each is not None for node in each[1].body]
+        methods = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
+        for name, near in meant_points(methods).items():
+            text = f"hook {spec.name} has a method {name}, which is not a point"
+            self._tell(spec.at, text, f"did you mean {near!r}?")
 
     def check_groups(self, plan: Plan) -> None:
         """Check that group rules and schedules name options of the optimizer."""

@@ -35,10 +35,13 @@ _KNOWN: Mapping[str, _Names] = {
 def result_names(plan: Plan) -> tuple[set[str], bool]:
     """Return the names, and whether they are complete: user-defined metrics may record anything."""
     names = {"loss"}
-    if len(plan.losses) > 1:
-        names |= {f"loss/{spec.name.rpartition('.')[2]}" for spec in plan.losses}
-    else:
-        names.add("loss/")
+    if not plan.losses:
+        names.add("loss/")  # a model that computes its own losses names them itself
+    elif len(plan.losses) > 1:
+        own = [spec.name.rpartition(".")[2] for spec in plan.losses]
+        # The second loss of a name is recorded as ``name#2``.
+        counts = [own[: number + 1].count(name) for number, name in enumerate(own)]
+        names |= {f"loss/{name}" + (f"#{n}" if n > 1 else "") for name, n in zip(own, counts, strict=True)}
     for spec in plan.metrics:
         names |= names_of(spec)
     return names, all(spec.name in _KNOWN for spec in plan.metrics)
