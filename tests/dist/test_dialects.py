@@ -37,6 +37,7 @@ seen = torch.tensor([float(rank)])
 torch.distributed.all_reduce(seen)
 loader = torch.utils.data.DataLoader([1, 2], num_workers=1, collate_fn=lambda samples: sum(samples))  # not to be pickled
 print(f"rank {rank} of {world} has {seen.item()} and {list(loader)}, {sys.argv[1:]}\\n", end="", flush=True)
+torch.distributed.barrier()  # both have printed
 if sys.argv[1:] == ["--fail"] and rank == 1:
     raise ValueError("of rank 1")
 """
@@ -48,7 +49,7 @@ def test_exec_runs_a_script_in_several_processes_and_names_the_one_that_fails(tm
     assert done.returncode == 3, done.stderr
     for rank in (0, 1):
         assert f"rank {rank} of 2 has 1.0 and [1, 2], ['--fail']" in done.stdout
-    assert "rank 1 on" in done.stderr and "script.py:11: ValueError: of rank 1" in done.stderr
+    assert "rank 1 on" in done.stderr and "script.py:12: ValueError: of rank 1" in done.stderr
 
 
 def test_a_config_of_mcquic_has_the_same_weights_on_all_ranks_and_goes_on_alone(jobs, tmp_path, monkeypatch):

@@ -265,7 +265,9 @@ def _gone(rank: int, code: int, notes: Sequence[Note], beats: Mapping[int, Beat]
     lost = rank if code < 0 else silent[0]
     how = f"killed by {_signal_name(-code)}" if code < 0 else "killed"
     step = max([note.step for note in notes] + [beats[lost].step if lost in beats else 0])
-    after = f"at step {step}" if step else "before the first step"
+    # A rank reports its step twice a second, so one that is killed soon after it began has reported none.
+    began = lost in beats and beats[lost].doing != reports.STARTING
+    after = f"at step {step}" if step else "in its first steps" if began else "before the first step"
     return End(PeerError.exit_code, f"rank {lost} on {socket.gethostname()} lost {after}: {how}", lost=True)
 
 
