@@ -17,7 +17,7 @@ test-all: $(VENV)/.test projects chromium
 
 # What fails beside others is run once more, alone: tests of real processes share two cores here.
 pytest: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal || \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 4 --dist worksteal || \
 	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --last-failed --last-failed-no-failures none
 
 pytest-all: $(VENV)/.test

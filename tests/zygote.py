@@ -38,7 +38,11 @@ from typing import Any
 
 #: Seconds; a machine may be very busy.
 PATIENCE = 600.0
-PRELOADED = ("torch._dynamo", "PIL.Image", "yaml", "etude.cli.train", "etude.api", "etude.build")
+PRELOADED = (
+    "torch._dynamo", "torch.utils.tensorboard", "PIL.Image", "yaml", "omegaconf",
+    "etude.cli.train", "etude.api", "etude.build", "etude.session.session",
+    *(f"etude.dialects.{name}.{part}" for name in ("libai", "mcquic", "mmcv1", "mmengine") for part in ("lower", "live.build")),
+)  # fmt: skip
 #: Packages of torch that projects bring along, too, and that are the same to both in any version.
 ANY_VERSION = ("tqdm", "_distutils_hack")
 #: Settings of OpenMP, and of pyarrow, which pandas imports.

@@ -14,10 +14,11 @@ class Characters(torch.utils.data.Dataset):
     """Pieces of Python's own help (about 465,000 characters); the last tenth is for evaluation."""
 
     def __init__(self, length=64, train=True):
-        text = "\n".join(topics[name] for name in sorted(topics))
-        self.alphabet = sorted({character if character.isascii() else "?" for character in text})
-        numbers = {character: index for index, character in enumerate(self.alphabet)}
-        codes = torch.tensor([numbers.get(character, numbers["?"]) for character in text])
+        text = "\n".join(topics[name] for name in sorted(topics)).encode("ascii", "replace")
+        self.alphabet = sorted(set(text))
+        numbers = torch.zeros(128, dtype=torch.long)
+        numbers[self.alphabet] = torch.arange(len(self.alphabet))
+        codes = numbers[torch.frombuffer(bytearray(text), dtype=torch.uint8).long()]
         border = len(codes) * 9 // 10
         self.codes, self.length = (codes[:border] if train else codes[border:]), length
 

@@ -91,6 +91,7 @@ def test_open_search_overlay_compare_and_keys(browser, root):
         expect(page.locator("#keys")).to_be_visible(timeout=LONG)
 
 
+@pytest.mark.thorough  # what is drawn in the end is seen above
 def test_curves_are_sketched_until_the_library_is_there(browser, root):
     with serving(root) as address, opened(browser, "about:blank") as page:
         held, seen = [], []
@@ -104,6 +105,7 @@ def test_curves_are_sketched_until_the_library_is_there(browser, root):
         expect(page.locator(".sketch")).to_have_count(0, timeout=LONG)
 
 
+@pytest.mark.thorough  # a detail of the drawing
 def test_a_value_between_gaps_is_a_dot(browser, root):
     losses = [1.0, "NaN", 0.5, "NaN", 0.4, 0.3]
     folder = make_run(root, "gaps/20261116-120000", steps=1)

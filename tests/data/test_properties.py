@@ -58,8 +58,8 @@ def plain(loader: Any) -> list[Any]:
     return [[part.tolist() for part in batch] for batch in loader]
 
 
-@given(SIZES, SIZES, st.booleans(), st.booleans(), NUMBERS, st.integers(0, 5))
-def test_an_epoch_is_every_sample_once_and_begins_anywhere(size, batch_size, shuffle, drop_last, seed, epoch):
+@given(SIZES, SIZES, st.booleans(), st.booleans(), NUMBERS, st.integers(0, 5), st.floats(0, 1))
+def test_an_epoch_is_every_sample_once_and_begins_anywhere(size, batch_size, shuffle, drop_last, seed, epoch, place):
     source = Shuffled(size, batch_size, shuffle, drop_last, seed)
     tasks = list(source.tasks(epoch, 0))
     sizes = [len(task.indices) for task in tasks]
@@ -69,7 +69,7 @@ def test_an_epoch_is_every_sample_once_and_begins_anywhere(size, batch_size, shu
     assert len(seen) == (size // batch_size * batch_size if drop_last else size) and len(set(seen)) == len(seen)
     assert drop_last or sorted(seen) == list(range(size))
     assert shuffle or seen == list(range(len(seen)))
-    for start in range(len(tasks) + 1):
+    for start in {0, round(place * len(tasks)), len(tasks)}:
         rest = list(source.tasks(epoch, start))
         assert [(t.batch, t.indices.tolist()) for t in rest] == [(t.batch, t.indices.tolist()) for t in tasks[start:]]
 

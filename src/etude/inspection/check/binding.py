@@ -64,7 +64,7 @@ class Binder:
         signature = self.index.signature(origin) if origin else None
         if spec.kind == "metric" and origin:
             self._check_metric(spec, origin)
-        if spec.kind == "hook" and signature is not None:
+        if spec.kind == "hook" and origin and signature is not None and not origin.startswith("etude."):
             self._check_points(spec, [origin, *signature.bases])
         return inner if signature is None else self._matched(inner, signature)
 
