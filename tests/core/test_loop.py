@@ -340,6 +340,20 @@ def test_a_stop_at_the_very_end_is_an_error_that_hooks_see():
     assert points[-2:] == ["after_train", "on_error"] and isinstance(run.error, Stopped)
 
 
+def test_hooks_behind_one_that_stops_the_run_see_the_end_too():
+    class Stops(Hook):
+        priority = 10
+
+        def after_train(self, run):
+            raise Stopped("SIGTERM in the evaluation after step 4", 143)
+
+    seen = []
+    last = FunctionHook(lambda run: seen.append("after_train"), "after_train", priority=90)
+    with pytest.raises(Stopped, match="SIGTERM"):
+        train(make_run(hooks=[Stops(), last]))
+    assert seen == ["after_train"]
+
+
 def test_a_loop_over_steps_needs_a_number_and_batches():
     run = make_run(loop=steps)
     run.total_steps = None

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from etude.errors import ConfigError, Finding, printable, suggest
+from etude.errors import ConfigError, Finding, Stopped, printable, suggest
 from etude.inspection.points import EPOCH_POINTS as EPOCH_POINTS
 from etude.inspection.points import FOREIGN_POINTS as FOREIGN_POINTS
 from etude.inspection.points import POINTS as POINTS
@@ -230,11 +230,15 @@ class PointCalls:
     def each(self, run: Run, beside: BaseException | None = None) -> None:
         """Call all of them, also when one raises: the end is everyone's. The first error is raised afterwards, unless
         there is one already, ``beside`` which it is only a remark."""
-        first: Exception | None = None
+        first: BaseException | None = None
         for hook, call in self._entries:
             run.acting = call
             try:
                 call(run)
+            except Stopped as stop:  # a signal in the last evaluation; the hooks behind it see the end all the same
+                if beside is not None:
+                    raise
+                first = first or stop
             except Exception as error:
                 self._annotate(error, call, run)
                 if beside is None and first is None:
