@@ -41,7 +41,6 @@ PATIENCE = 600.0
 PRELOADED = (
     "torch._dynamo", "torch.utils.tensorboard", "PIL.Image", "yaml", "omegaconf",
     "etude.cli.train", "etude.api", "etude.build", "etude.session.session",
-    *(f"etude.dialects.{name}.{part}" for name in ("libai", "mcquic", "mmcv1", "mmengine") for part in ("lower", "live.build")),
 )  # fmt: skip
 #: Packages of torch that projects bring along, too, and that are the same to both in any version.
 ANY_VERSION = ("tqdm", "_distutils_hack")
@@ -56,6 +55,15 @@ class Imports:
 
     path: tuple[str, ...] = ()
     code: str = ""
+
+
+#: Dialects look for the installed originals when they are imported, so a command with a path of its own forks before this.
+DIALECTS = Imports(
+    code="\n".join(
+        f"import etude.dialects.{name}.lower, etude.dialects.{name}.live.build"
+        for name in ("libai", "mcquic", "mmcv1", "mmengine")
+    )
+)
 
 
 class Child:
@@ -124,14 +132,17 @@ def start(
     *words: str,
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
-    after: Imports = Imports(),
+    after: Imports | None = None,
     files: Sequence[int] = (),
 ) -> Child:
     """Start ``python words…``: ``-m module``, ``-c code`` or a script, with its arguments.
 
     ``files`` are its standard input, output and error; without them it reads nothing and :meth:`Child.output` has the rest.
     """
-    return Child(words, os.fspath(cwd or os.getcwd()), os.environ if env is None else env, after, files)
+    env = os.environ if env is None else env
+    if after is None:
+        after = DIALECTS if env.get("PYTHONPATH") == os.environ.get("PYTHONPATH") else Imports()
+    return Child(words, os.fspath(cwd or os.getcwd()), env, after, files)
 
 
 def run(*words: str, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
