@@ -10,7 +10,7 @@ import pytest
 from etude.errors import ConfigError
 from etude.events.csv import Csv
 from etude.events.record import Record
-from etude.events.trackers.tensorboard import TensorBoard
+from etude.events.trackers.tensorboard import EventFiles, TensorBoard
 
 
 def record(step: int, split: str = "train", media=(), **values: float) -> Record:
@@ -82,3 +82,14 @@ def test_tensorboard_hides_what_came_after_a_checkpoint(tmp_path, monkeypatch):
     writer.write(record(20, loss=0.25))
     writer.close()
     assert [event.value for event in shown(tmp_path).Scalars("train/loss")] == [0.5, 0.25]
+
+
+def test_event_files_stay_in_their_folder_when_the_program_changes_its_directory(workdir, monkeypatch):
+    files = EventFiles()
+    files.begin("events")
+    (workdir / "elsewhere").mkdir()
+    monkeypatch.chdir(workdir / "elsewhere")
+    files.scalars({"loss": 1.0}, 1)
+    files.finish()
+    assert any(path.stat().st_size > 100 for path in (workdir / "events").iterdir())
+    assert not (workdir / "elsewhere" / "events").exists()

@@ -26,10 +26,10 @@ class EventFiles(Service):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise MissingExtra(self.package, self.extra, "writing for TensorBoard") from None
-        # Absolute, for later files are opened in another thread, when the program may have changed its directory.
+        # Absolute: other threads open files later, when the program may have changed its directory.
         self.home, self._empty = Path(folder).absolute(), True
         before = set(self._files())
-        self.writer: Any = SummaryWriter(str(folder), **settings)
+        self.writer: Any = SummaryWriter(str(self.home), **settings)
         self._own = [path for path in self._files() if path not in before]
         return str(folder)
 
