@@ -74,7 +74,7 @@ class Options:
 
 
 def build(plan: Plan, options: Options | None = None) -> Run:
-    """Everything that the plan names, made and wired. Nothing is written and nothing trained."""
+    """Build and connect everything that the plan names. Nothing is written and nothing trained."""
     options = options or Options()
     registry.load_builtins()
     return dialects.of(plan).build(plan, options, assemble)
@@ -92,6 +92,7 @@ def assemble(plan: Plan, options: Options) -> Run:
     model = _model(plan, device)
     data = _loaders(plan, device, world, world.shard if place is None else place.shard)
     wrapped = wrap(model, plan.parallel, world, device, by_hand=plan.update.name != "Step")
+    # After the model was wrapped: FSDP puts other parameters in place of the model's.
     optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
     losses = _losses(plan.losses, device)
     forward = Forward(wrapped.called, losses)
@@ -145,7 +146,7 @@ def _model(plan: Plan, device: torch.device) -> torch.nn.Module:
 def _others(
     plan: Plan, world: World, place: Place | None, wrapped: Wrapped, optimizers: dict[str, torch.optim.Optimizer]
 ) -> Any:
-    """The processes that train with this one: replicas that come and go, or the ranks of a job; None for one alone."""
+    """Return the processes that train with this one: replicas that come and go, or ranks; None for one alone."""
     peers = peers_of(world, wrapped, optimizers, plan.parallel)
     if place is None:
         return peers
@@ -160,6 +161,7 @@ def _begin_together(run: Run, plan: Plan, place: Place | None) -> None:
         seed_rank(plan.train.seed, World(place.number, place.count))
     elif run.peers is not None:
         unite(run, facts(plan))
+        # Only now: until here all ranks draw the same numbers, and so the same weights.
         seed_rank(plan.train.seed, run.world)
 
 
@@ -251,7 +253,7 @@ def unite(run: Run, known: Mapping[str, Any]) -> None:
 
 
 def _known_data(loader: Any) -> str:
-    """Length and content, as far as a loader knows them."""
+    """Return length and content, as far as a loader knows them."""
     state = loader.state_dict() if isinstance(loader, Loader) else {}
     return " ".join(f"{key} {state[key]}" for key in ("samples", "fingerprint") if state.get(key) is not None)
 
@@ -261,7 +263,7 @@ def _words_of_compile(training: Training) -> Mapping[str, Any]:
 
 
 def _compiled(forward: Forward, words: Mapping[str, Any]) -> Forward:
-    """Model and losses, compiled with their backward passes. Optimizers have kernels that are fused already."""
+    """Compile model and losses with their backward passes. Optimizers have kernels that are fused already."""
     losses = {name: compiled_loss(loss, words) for name, loss in forward.losses.items()}
     return Forward(torch.compile(forward.model, **words), losses)  # type: ignore[arg-type]
 
@@ -280,7 +282,7 @@ def make(spec: Spec, *args: Any, **extra: Any) -> Any:
 
 
 def import_modules(plan: Plan) -> None:
-    """Modules and files that the config lists under ``imports``: what they register becomes usable by name."""
+    """Import what the config lists under ``imports``: what it registers becomes usable by name."""
     roots = [Path(file).parent for file in plan.files[:1]]
     for entry in plan.imports:
         if entry.endswith(".py"):
@@ -302,8 +304,9 @@ def import_modules(plan: Plan) -> None:
 
 
 def seed_everything(training: Training) -> None:
-    """Python's, numpy's and torch's generators from one seed, and how torch computes."""
+    """Seed Python's, numpy's and torch's generators from one seed, and set how torch computes."""
     random.seed(training.seed)
+    # numpy takes 32 bits.
     np.random.seed(training.seed % 2**32)
     torch.manual_seed(training.seed)
     if training.deterministic:
@@ -321,6 +324,7 @@ def pick_device(name: str, world: World = ALONE) -> torch.device:
         torch.cuda.set_device(world.local_rank % torch.cuda.device_count())
     if name != "auto":
         try:
+            # A tensor there: `torch.device` also takes devices that this machine does not have.
             return torch.empty(0, device=name).device
         except (RuntimeError, AssertionError) as error:
             said = str(error).splitlines()[0]
@@ -386,7 +390,7 @@ def _collate(spec: Spec) -> Callable[[list[Any]], Any]:
 
 
 def _losses(specs: Sequence[Spec], device: torch.device) -> dict[str, Callable[..., torch.Tensor]]:
-    """Losses by name; the second of a name is recorded as ``name#2``."""
+    """Return the losses by name; the second of a name is recorded as ``name#2``."""
     losses: dict[str, Callable[..., torch.Tensor]] = {}
     for spec in specs:
         name = spec.name.rpartition(".")[2]
@@ -510,7 +514,7 @@ def _steps_per_epoch(loader: Any, training: Training) -> int | None:
 
 
 def _learn_by_heart(run: Run, training: Training) -> None:
-    """``--overfit``: the same batches, for as many steps as the whole data would have given."""
+    """Train on the same batches (``--overfit``), for as many steps as the whole data would have given."""
     length = len(run.data["train"])  # type: ignore[arg-type]
     run.total_steps = training.steps or (training.epochs or 1) * length
     run.max_epochs, run.loop = None, KINDS["loop"].get("steps")

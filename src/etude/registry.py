@@ -76,6 +76,7 @@ class Registry:
     def add(self, name: str, factory: Factory | str, *, aliases: tuple[str, ...] = (), force: bool = False) -> None:
         """Enter ``factory`` (an object, or ``"module:attr"`` to be imported when asked for) under ``name``."""
         taken = self._entries.get(name)
+        # A module that is run again registers the same class as another object.
         if taken is not None and taken is not factory and not force and origin_of(taken) != origin_of(factory):
             raise ValueError(f"{self.kind} {name!r} is taken by {origin_of(taken)}; pass force=True to replace it")
         self._entries[name] = factory
@@ -129,6 +130,7 @@ class Registry:
         except ConfigError:
             raise
         except TypeError as error:
+            # With a frame below this one the factory itself raised; without, the call has wrong arguments.
             if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
                 raise UserCodeError(f"{at or self.kind}: {name} raised TypeError: {error}") from error
             raise ConfigError(f"{self.kind} {name!r}: {error}", at=at) from error
@@ -231,7 +233,7 @@ def trust(module: str) -> None:
 
 
 def resolve(path: str) -> Any:
-    """``"package.module:attr"`` → the object."""
+    """Return the object at ``"package.module:attr"``."""
     module, _, attribute = path.partition(":")
     found: Any = importlib.import_module(module)
     for name in attribute.split("."):

@@ -110,6 +110,7 @@ class Board:
         return _json(found) if found is not None else PlainTextResponse("no such run\n", status_code=404)
 
     async def events(self, request: Request) -> Response:
+        # nginx in front of it would otherwise hold the stream back.
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(self._changes(request), media_type="text/event-stream", headers=headers)
 
@@ -142,6 +143,7 @@ def _json(value: Any) -> Response:
 
 def _finite(value: Any) -> Any:
     """Return ``value`` with texts in place of numbers that JSON does not know."""
+    # True of NaN and the infinities alone.
     if isinstance(value, float) and value - value != 0:
         return str(value)
     if isinstance(value, dict):

@@ -46,6 +46,7 @@ class Guard:
         request = Request(scope)
         answer: ASGIApp = self._refusal(request) or self.app
         if answer is self.app and self.token and "token" in request.query_params:
+            # Out of the address, which histories and screenshots show, into a cookie.
             redirect = RedirectResponse(scope["path"], status_code=303)
             redirect.set_cookie(COOKIE, request.query_params["token"], httponly=True, samesite="strict")
             answer = redirect
@@ -56,9 +57,11 @@ class Guard:
         headers, host = request.headers, request.headers.get("host", "")
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("this page is read-only\n", status_code=405, headers={"Allow": "GET, HEAD"})
+        # Against DNS rebinding: a name of another site may lead to this machine.
         if name_in(host).lower() not in self.hosts and not (self.token and _is_address(name_in(host))):
             return PlainTextResponse("this host name is not served\n", status_code=421)
         origin = headers.get("origin")
+        # A link on another page may open this one, but nothing else may ask for its data.
         visit = headers.get("sec-fetch-mode") == "navigate" and request.scope["path"] == "/"
         is_foreign = headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not visit
         if is_foreign or (origin is not None and urlsplit(origin).netloc != host):

@@ -60,6 +60,7 @@ class Index:
             for name, path in self._folders.items():
                 mark = _mark(path)
                 known = self._infos.get(name)
+                # A run that is killed writes nothing: whether it is alive is asked each time.
                 if known is None or known[0] != mark or known[1].state == "running":
                     info = summarise(path, self.root)
                     if known is None or known[1] != info or known[0] != mark:

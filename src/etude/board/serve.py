@@ -61,6 +61,7 @@ def serve(root: Path, *, host: str, port: int, expose: bool = False, token: str 
             server_header=False,
             proxy_headers=False,
             ws="none",
+            # An open page has a stream without an end, which Ctrl-C must not wait for.
             timeout_graceful_shutdown=1,
         )
         uvicorn.Server(settings).run(sockets=[found])

@@ -38,6 +38,7 @@ class Attempts:
 
         ``again`` forgets what was.
         """
+        # A process that was killed inside `write_atomically` leaves its temporary file.
         for left in self.path.parent.glob(f".{NAME}.tmp-*"):
             left.unlink(missing_ok=True)
         self._lives = [] if again else [life for life in self._read(step) if life["base"] == step][-LIMIT:]
@@ -54,6 +55,7 @@ class Attempts:
     def note(self, step: int) -> None:
         """Record that ``step`` steps are done, unless the file cannot be written."""
         try:
+            # Of fixed width, so that no digit of the last number stays. A descriptor of -1 is an OSError.
             os.pwrite(self._fd, b"%*d" % (_WIDTH, step), self._at)
         except OSError:
             self._stop_noting()
@@ -86,6 +88,7 @@ class Attempts:
         try:
             content = json.loads(self.path.read_bytes())
             lives = [_life(life["base"], life["step"], life["how"]) for life in content["lives"]]
+            # It ended inside the step after those that were done.
             return [*lives, _life(step, int(content["done"]) + 1, content["how"])]
         except (OSError, ValueError, KeyError, TypeError):
             return []

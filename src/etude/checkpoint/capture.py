@@ -46,6 +46,7 @@ class Capture:
         seen: set[int] = set()
         for container, key, number in zip(self._containers, self._keys, self._numbers, strict=True):
             if number in seen:
+                # torch.save would write one object once and then refer to it; the original has two objects.
                 container[key] = container[key].detach()
             seen.add(number)
 
@@ -67,9 +68,11 @@ def capture(part: str, state: Any) -> Capture | None:
     except _Other:
         return None
     tensors = found.tensors
+    # `encode` refuses these with the name of the value.
     if not CODES.keys() >= set(map(DTYPE, tensors)) or set(map(_LAYOUT, tensors)) - {torch.strided}:
         return None
     numbers = list(range(len(tensors)))
+    # As many addresses as tensors: nothing is shared, and the slower comparison is left out.
     if len(set(map(torch.Tensor.data_ptr, tensors))) < len(tensors):
         tensors, numbers = _each_once(tensors)
     return Capture(part, tensors, root, found.containers, found.keys, numbers)

@@ -93,6 +93,7 @@ class Crew(Others):
 
     def _hear(self, what: str, rank: int) -> Any:
         said = self.mail.get(f"{what}/{rank}", self.patience, f"rank {rank}")
+        # Every save has keys of its own, and the store would keep them all.
         self.mail.forget(f"{what}/{rank}")
         return said
 
@@ -101,6 +102,7 @@ class Leader(Store):
     """The store of rank 0."""
 
     def save(self, state: Mapping[str, Any], *, hold: bool = False, **options: Any) -> None:
+        # Held back until its crew is known: the thread that writes waits for the other ranks.
         super().save(state, hold=True, **options)
         if self._held is not None and has_shards(state):
             self._held.others = Crew(lambda: self.patience_for_ranks)
@@ -110,6 +112,7 @@ class Leader(Store):
     def _work(self, job: Job) -> None:
         super()._work(job)
         if job.outcome.error is not None:
+            # The others wait for the name of a folder; an empty one tells them that there is none.
             with suppress(RuntimeError):
                 job.others.begin("")
 
@@ -171,6 +174,7 @@ class Follower(Store):
                 said["parts"] = {part: name for part, name in job.snapshot.parts.items() if name is not None}
         except Exception as error:
             said["error"] = f"{socket.gethostname()}: {error}"
+        # The store goes away with the process that holds it, and nobody is left to hear this.
         with suppress(RuntimeError):
             mail.put(f"done/{self._rank}", said)
         job.done.set()
@@ -183,6 +187,7 @@ class Follower(Store):
         return []
 
     def is_free(self, within: float = 0.0) -> bool:
+        # Rank 0 alone decides. This rank takes part in the vote, and its own answer does not count.
         return group.first(lambda: True)
 
     def resume(self, *, need: Collection[str] = ()) -> Loaded | None:

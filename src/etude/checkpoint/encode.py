@@ -53,10 +53,12 @@ class Part:
         """Enter ``tensor`` under a name made of its path; one that is there already keeps its first name."""
         name = wanted = ".".join(map(str, path)) or "value"
         at = self._seen.setdefault(tensor.data_ptr(), [])
+        # Empty tensors all have the address 0, whatever they are.
         for other in at if tensor.numel() else ():
             if _are_same(tensor, self.tensors[other]):
                 self.aliases[wanted] = other
                 return other
+        # `a.b` may be one key or two. safetensors keeps `__metadata__` for itself.
         while name in self.tensors or name == "__metadata__":
             name += "'"
         self.tensors[name] = tensor
@@ -93,6 +95,7 @@ def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
 
 def _encode(value: Any, path: tuple[Any, ...], part: str, made: Part) -> Any:
     kind = type(value)
+    # The type itself, not subclasses: JSON would give an IntEnum back as a plain number.
     if kind in _SIMPLE:
         return value
     if kind is float:
@@ -116,6 +119,7 @@ WHOLE = frozenset((torch.Tensor, torch.nn.Parameter))
 #: Types that are written as lists, and what puts their items in order.
 _SEQUENCES: dict[type, Callable[[Any], Any]] = {
     list: iter, tuple: iter, torch.Size: iter, deque: iter,
+    # A set has no order; sorted, the same state gives the same bytes.
     set: lambda items: sorted(items, key=repr), frozenset: lambda items: sorted(items, key=repr),
 }  # fmt: skip
 
@@ -149,6 +153,7 @@ def _encode_tensor(value: torch.Tensor | Piece, path: tuple[Any, ...], part: str
     if value.layout is not torch.strided or value.is_quantized:
         raise _odd(value, path, part, "only dense tensors are stored")
     if value.dtype is torch.complex128:
+        # safetensors has complex64 only. A conjugate that is only marked as such has no real view.
         return {"$complex128": made.name(path, torch.view_as_real(value.detach().resolve_conj()))}
     if value.dtype not in CODES:
         raise _odd(value, path, part, f"{value.dtype} has no place in safetensors")
@@ -166,6 +171,7 @@ def _encode_rare(value: Any, path: tuple[Any, ...], part: str, made: Part) -> An
         return {"$bytes": base64.b64encode(bytes(value)).decode()}
     if isinstance(value, complex):
         return {"$complex": [repr(value.real), repr(value.imag)]}
+    # Attributes of a subclass would be lost.
     if isinstance(value, int | float | str) and not hasattr(value, "__dict__"):
         base = next(kind for kind in (int, float, str) if isinstance(value, kind))
         return _encode(base(value), path, part, made)
@@ -174,6 +180,7 @@ def _encode_rare(value: Any, path: tuple[Any, ...], part: str, made: Part) -> An
 
 def _encode_array(value: np.ndarray[Any, Any], path: tuple[Any, ...], part: str, made: Part) -> Any:
     try:
+        # `ascontiguousarray` gives an array of no dimension one.
         tensor = torch.from_numpy(np.ascontiguousarray(value).reshape(value.shape))
     except TypeError:
         raise _odd(value, path, part, f"an array of {value.dtype} has no place in safetensors") from None
@@ -182,6 +189,7 @@ def _encode_array(value: np.ndarray[Any, Any], path: tuple[Any, ...], part: str,
 
 def _encode_scalar(value: np.generic, path: tuple[Any, ...], part: str, made: Part) -> Any:
     plain = value.item()
+    # `plain == plain`: NaN may differ from itself.
     if type(plain) not in (bool, int, float, str, complex) or (type(value)(plain) != value and plain == plain):
         raise _odd(value, path, part, "it does not fit a Python number")
     return _encode(plain, path, part, made)

@@ -36,6 +36,7 @@ def read_manifest(disk: Disk, path: str, *, trust_owner: bool = False) -> Manife
     try:
         with disk.open_file(disk.join(path, manifests.NAME)) as file:
             _check_owner(file, manifests.NAME, trust_owner)
+            # One byte more shows that it is too large, without reading all of it.
             text = file.read(manifests.MAX_SIZE + 1)
     except FileNotFoundError:
         raise Damaged("it has no manifest.json") from None
@@ -135,8 +136,9 @@ def _opened(disk: Disk, path: str, name: str, stored: Stored, trust_owner: bool)
 def _check_owner(file: IO[bytes], name: str, trust_owner: bool) -> None:
     """Refuse a file that belongs to another user, who may have planted it."""
     try:
+        # Of the open file: the one at that path may be another by now.
         owner = os.fstat(file.fileno()).st_uid
-    except (OSError, AttributeError):
+    except (OSError, AttributeError):  # a remote file has no descriptor
         return
     if owner != os.geteuid() and not trust_owner:
         raise Withheld(f"refused: {name} belongs to another user (uid {owner}); --trust-owner accepts it")

@@ -69,6 +69,7 @@ class Manifest:
         body = {
             "format": self.format, "etude": self.etude, "kind": self.kind, "step": self.step, "epoch": self.epoch,
             "tag": self.tag, "saved": self.saved, "world": self.world,
+            # JSON has no NaN and no infinity; `float` reads the text back.
             "metrics": {name: v if math.isfinite(v) else repr(float(v)) for name, v in self.metrics.items()},
             "parts": dict(self.parts),
             "files": {name: {"size": f.size, "sha256": f.sha256} for name, f in self.files.items()},
@@ -86,6 +87,7 @@ def parse(text: bytes) -> Manifest:
         version = body["format"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise Damaged("its manifest is damaged") from None
+    # Before the digest, which a newer format may compute otherwise: such a checkpoint is withheld, not damaged.
     if isinstance(version, int) and version > FORMAT:
         raise Withheld(f"its format {version} needs a newer etude (this one reads up to {FORMAT})")
     if digest != _digest(body):

@@ -30,6 +30,7 @@ HARMLESS = (
 VERSION_KEY, VERSION = "facts", 1
 #: Words of the plan that a config calls otherwise.
 _WORDS = {"optimizers": "optim", "schedules": "schedule", "losses": "loss"}
+# Shorter values of the environment (`1`, `en`) occur in any text.
 _SHORTEST_SECRET = 6
 _HARMLESS_ENDS = (".workers", ".pin_memory", ".persistent_workers", ".timeout", ".on_bad_sample", ".bad_samples")
 

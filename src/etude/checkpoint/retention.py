@@ -52,6 +52,7 @@ class Retention:
             return ordered
         chosen = set(map(id, ordered[-self.last :]))
         chosen |= set(map(id, self.ranked(ordered)[: self.best]))
+        # 0 is a multiple of everything, and a save before the first step is none to keep for ever.
         chosen |= {id(one) for one in ordered if self.forever and one.step and one.step % self.forever == 0}
         return [one for one in ordered if id(one) in chosen]
 

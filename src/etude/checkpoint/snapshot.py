@@ -93,6 +93,7 @@ class Snapshot:
         views = self._encoded[part].tensors if part in self._regions else {}
         for name in names:
             view = views.get(name)
+            # torch has no `aminmax` of float8. NaN is both the smallest and the largest.
             if view is None or not view.numel() or not (view.is_floating_point() and view.dtype.itemsize > 1):
                 continue
             low, high = torch.aminmax(view)
@@ -173,6 +174,7 @@ def file_names(parts: Iterable[str], rank: int = 0) -> Iterator[str]:
     taken: set[str] = set()
     for part in parts:
         name = wanted = _UNSAFE.sub("_", part).lstrip(".+-#")[:100] or "part"
+        # On some file systems `A` and `a` are one file.
         while name.lower() in taken:
             name = f"{wanted}#{len(taken)}"
         taken.add(name.lower())
@@ -184,6 +186,7 @@ def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
         return
     with torch.no_grad():
         torch._foreach_copy_(targets, sources, non_blocking=True)
+    # Copies into pinned memory are still under way; training may change their sources from here on.
     in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     if in_use and any(source.is_cuda for source in sources):
         torch.cuda.synchronize()

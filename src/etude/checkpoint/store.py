@@ -109,6 +109,7 @@ class Store:
         ``first`` is called in the background before anything is written.
         """
         self.wait()
+        # Both would allocate the memory of the arena.
         if self._preparing is not None:
             self._preparing.join()
         snapshot = self._arena.take({"model": state["model"]} if weights_only else state)
@@ -127,6 +128,7 @@ class Store:
         """Write what was copied and held back, if there is such a thing."""
         if self._held is not None:
             self._job, self._held = self._held, None
+            # No daemon: Python waits for it at its end, so that a save under way is not cut off.
             threading.Thread(target=self._work, args=(self._job,), name="etude-save").start()
             self._job.may_begin.set()
 
@@ -195,9 +197,10 @@ class Store:
         try:
             entry = write_checkpoint(self.disk, self.folder, job)
             self._finish(entry, job)
-        except BaseException as error:
+        except BaseException as error:  # `done` must be set in any case: training waits for it
             job.outcome.error = error
         job.outcome.seconds = time.perf_counter() - started
+        # Before `done`: whoever has waited finds the outcome.
         self.news.append(job.outcome)
         job.done.set()
 
@@ -210,6 +213,7 @@ class Store:
         latest = self.disk.join(self.folder, "latest")
         text = f"{entry.name}\n".encode()
         try:
+            # Only now: what is deleted or pointed at follows a checkpoint that is durable.
             self.disk.write_atomically(latest, lambda file: file.write(text))
             if self.pruning and self._must_prune(entry):
                 self.prune()
@@ -242,6 +246,7 @@ class Store:
             unfinished = (name.startswith(".") and ".tmp-" in name) or (
                 not self.disk.RENAMES and STEP.fullmatch(name) is not None and not self._complete(name)
             )
+            # What is left of a pointer goes without a word: it is no checkpoint.
             if unfinished and not name.startswith((".latest", ".best")):
                 self.say(f"removed unfinished checkpoint {printable(name)}")
             if unfinished or name.startswith(".trash-"):
@@ -277,6 +282,7 @@ class Store:
             self.disk.remove_tree(trash)
             return
         self._entries.pop(name, None)
+        # The manifest first: without it the rest is no checkpoint, wherever the deletion ends.
         self.disk.remove(self.disk.join(self.disk.join(self.folder, name), manifests.NAME))
         self.disk.remove_tree(self.disk.join(self.folder, name))
 
@@ -361,6 +367,7 @@ class Store:
             return self._entries[name]
         path = self.disk.join(self.folder, name)
         try:
+            # Of any owner: one of another user counts here, and is refused by name when it is loaded, not passed over.
             manifest = reading.read_manifest(self.disk, path, trust_owner=True)
         except ResumeError:
             return None

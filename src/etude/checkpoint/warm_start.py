@@ -143,6 +143,7 @@ def _inside(content: Mapping[Any, Any], place: str) -> Mapping[Any, Any] | None:
     """Return what lies at the dotted ``place``; names may hold dots themselves (``hook.Ema``)."""
     steps = place.split(".") if place else []
     while steps:
+        # The longest name first: `hook.Ema` is one key, not `Ema` inside of `hook`.
         names = [".".join(steps[:count]) for count in range(len(steps), 0, -1)]
         name = next((name for name in names if isinstance(content, Mapping) and name in content), None)
         if name is None:

@@ -98,23 +98,25 @@ def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
         job.first()
     job.outcome.sizes = tuple(file.size for file in job.snapshot.files)
     job.outcome.unsound = job.snapshot.unsound("model", job.watch) or job.others.unsound()
-    if job.outcome.unsound is not None:
+    if job.outcome.unsound is not None:  # before the name is chosen
         job.prefix = DIVERGED
     disk.make_folder(folder)
     wanted = f"{job.prefix}-{job.manifest.step:09}"
     name = wanted if job.fresh else free_name(disk, folder, wanted)
     target = disk.join(folder, name)
+    # Where folders cannot be renamed, the manifest, written last, makes the checkpoint complete.
     working = f".{name}.tmp-{os.getpid()}" if disk.RENAMES else name
     place = disk.join(folder, working)
     with chaos.saving(target):
         try:
             disk.make_folder(place)
+            # The other ranks write into it, and so it has to be there.
             job.others.begin(working)
             manifest = _write_manifest(disk, place, job, write_files(disk, place, job.snapshot.files))
             chaos.point("save.before_rename")
             if disk.RENAMES:
                 disk.rename(place, target)
-        except BaseException:
+        except BaseException:  # room at once: the disk may be full
             quietly(disk.remove_tree, place)
             raise
         disk.sync_folder(folder)  # without it, a power loss may undo the rename

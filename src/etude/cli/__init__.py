@@ -224,6 +224,7 @@ def _exit_code_of(error: Exception | KeyboardInterrupt) -> int:
         print("etude: stopped by Ctrl-C", file=sys.stderr)
         return 130
     if isinstance(error, BrokenPipeError):
+        # Python flushes stdout once more at its end, which would print a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     from etude.dist import reports

@@ -185,6 +185,7 @@ def _launch(args: argparse.Namespace) -> int:
     from etude.cli import main
     from etude.dist.launch import Launch, launch
 
+    # The cores of this process: a scheduler may give fewer than the machine has.
     nproc, cores = args.nproc or 1, len(os.sched_getaffinity(0))
     if nproc > cores and not args.device.startswith("cuda"):
         print(f"etude: warning: {nproc} processes share {counted(cores, 'core')}", file=sys.stderr)

@@ -147,6 +147,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _fit_union(value: Any, want: Want) -> Any:
+    # Without a conversion first: 1 is the int of `float | int`.
     for exact in (True, False):
         for part in want[1:]:
             try:
@@ -162,6 +163,7 @@ def _fit_union(value: Any, want: Want) -> Any:
 
 def _fit_literal(value: Any, want: Want) -> Any:
     for choice in want[1:]:
+        # 1 == True in Python.
         if choice == value and isinstance(choice, bool) == isinstance(value, bool):
             return choice
     words = [choice for choice in want[1:] if isinstance(choice, str)]

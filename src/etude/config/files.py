@@ -24,6 +24,7 @@ def load_file(path: str, *, python: bool = True, asked_by: str = "") -> Tree:
 def read_text(path: str, *, asked_by: str = "") -> str:
     """Return the text of a config file. If it cannot be read, the error says why and which file was probably meant."""
     try:
+        # Editors on Windows begin a file with a byte order mark.
         with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except FileNotFoundError:

@@ -24,6 +24,7 @@ _SPECIAL = ("_base_",)
 def parse_python(text: str, file: str) -> Tree:
     """Run ``text`` and keep what it assigns. A config that raises is reported with its own line, not a traceback."""
     module = _syntax(text, file)
+    # By this name the reader knows a class that a config defines: nobody could import it again.
     scope: dict[str, Any] = {"__file__": os.path.abspath(file), "__name__": "__etude_config__"}
     folder = os.path.dirname(os.path.abspath(file))
     sys.path.insert(0, folder)
@@ -31,7 +32,7 @@ def parse_python(text: str, file: str) -> Tree:
         exec(compile(module, file, "exec"), scope)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:
+    except BaseException as error:  # also SystemExit: a config must not end the command
         raise ConfigError(f"the config raised {_said(error)}", at=_line_of(error, file)) from error
     finally:
         if folder in sys.path:

@@ -94,7 +94,7 @@ def locate_beside(entry: str, place: Place, folder: str) -> Import | None:
 
 
 def _installed(entry: str, place: Place) -> Import | None:
-    """Find a module on ``sys.path``; its parents are imported only if there is no other way."""
+    """Find a module on ``sys.path`` without importing its parents, as ``find_spec`` does for a dotted name."""
     top, *rest = entry.split(".")
     if top in sys.builtin_module_names and not rest:
         return Import(entry, entry, None, place)

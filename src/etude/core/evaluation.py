@@ -35,7 +35,7 @@ class Evaluation:
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.forward, self.metrics, self.autocast = forward, dict(metrics), autocast
-        #: What the last batch weighed; 0 for one that was only lent to this rank.
+        #: The loader of this pass; it says what the last batch weighed: 0 for one that was only lent to this rank.
         self.loader: Any = None
         #: User-defined metrics whose first batch was looked at.
         self._looked: set[str] = set()
@@ -88,6 +88,7 @@ class Evaluation:
         total = 0.0
         for name, pairs in self._losses.items():
             numbers = numbers_of([value for value, _ in pairs])
+            # A batch that was lent is left out, not multiplied by 0: its loss may be NaN.
             summed = sum(n * count for n, (_, count) in zip(numbers, pairs, strict=True) if count)
             summed, weight = group.sums([summed, sum(count for _, count in pairs)])
             mean = summed / weight

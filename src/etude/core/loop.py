@@ -125,6 +125,7 @@ def train_epoch(run: Run, loader: Iterable[Any]) -> None:
         train_step(run, batch)
         if run.stopping or _complete(run):
             break
+    # An epoch whose last step is done gets its end, also in a run that stops.
     if run.stopping and run.step_in_epoch != run.steps_per_epoch:
         run.stage = ""
         return

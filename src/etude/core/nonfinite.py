@@ -36,6 +36,7 @@ class Guard:
 
     def is_finite(self, loss: Tensor) -> bool:
         """Read ``loss``. Memory of the CPU is looked at directly: that waits for no device."""
+        # numpy has no bfloat16.
         if self.peeks and loss.dtype != torch.bfloat16:
             return math.isfinite(loss.detach().numpy())
         return bool(loss.isfinite())
@@ -83,7 +84,7 @@ class DeferredGuard(Guard):
         return True
 
     def learnt(self, run: Run) -> None:
-        if run.peers is not None:
+        if run.peers is not None:  # several ranks read every loss; otherwise `settle` counts
             self.bad = 0
 
     def settle(self, run: Run) -> None:

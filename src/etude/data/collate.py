@@ -30,6 +30,7 @@ def _column(values: Sequence[Any]) -> Any:
         return torch.stack(values)  # type: ignore[arg-type]
     if first is int:
         numbers = np.array(values)
+        # Numbers beyond 64 bits become objects.
         if numbers.dtype == np.int64:
             return torch.from_numpy(numbers)
     return default_collate(values)  # type: ignore[arg-type]
@@ -86,6 +87,7 @@ class CutMix:
         other = torch.randperm(len(inputs))
         mixed = inputs.clone()
         mixed[..., top:bottom, left:right] = inputs[other][..., top:bottom, left:right]
+        # The area itself, not `share`: the rectangle is cut off at the borders.
         kept = 1 - (bottom - top) * (right - left) / (height * width)
         targets = torch.nn.functional.one_hot(labels, self.classes).to(inputs.dtype)
         return mixed, kept * targets + (1 - kept) * targets[other]

@@ -205,7 +205,7 @@ class Fetcher:
             self._seed(task.epoch, int(indices[0]))
         try:
             return self.dataset.fetch(indices)
-        except Exception:
+        except Exception:  # which of them it was, and the policy for it, are a matter of single samples
             return self._one_by_one(task, bad)
 
     def _by_list(self, task: Task, bad: list[Bad]) -> Any:
@@ -215,11 +215,13 @@ class Fetcher:
             got = self.dataset.__getitems__(indices)
         except Exception:
             return self._one_by_one(task, bad)
+        # A list of another length is a batch already, such as [inputs, targets].
         return self._collated(task, got) if isinstance(got, list) and len(got) == len(indices) else got
 
     def _one_by_one(self, task: Task, bad: list[Bad]) -> Any:
         samples: list[Any] = []
         indices, dataset, seeders = _plain(task.indices), self.dataset, self._seeders
+        # An iterator: after a sample that raises, the loop resumes behind it.
         todo = zip(indices, self._numbers(task.epoch, indices) if seeders else indices, strict=True)
         while True:
             try:
@@ -236,6 +238,7 @@ class Fetcher:
 
     def _numbers(self, epoch: int, indices: list[Any]) -> list[int]:
         """Return the seed of each sample."""
+        # `Again` is an int, too, but its seed follows from its count as well.
         plain = {type(index) for index in indices} == {int}
         return mix_each((self.seed, epoch), indices if plain else [_signed(_number(index)) for index in indices])
 

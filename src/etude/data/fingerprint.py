@@ -57,6 +57,7 @@ def checksum_of_texts(texts: Iterable[str]) -> str:
     """Return a short checksum of names."""
     total = 0
     for text in texts:
+        # File names need not be valid text. The zero byte keeps "ab", "c" apart from "a", "bc".
         total = crc32(text.encode("utf-8", "surrogatepass") + b"\0", total)
     return f"{total:08x}"
 

@@ -146,9 +146,11 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         start, state = self._start, self._stream_state
+        # A restored position is for one iteration; the next begins at its first batch.
         self._start, self._stream_state, self._batch = 0, None, start
         results = self._results(self._tasks(start, state))
         for fetched in results if self.device is None else ahead(results, self._moved):
+            # Counts what is handed out, not what workers or the device have ahead.
             self._batch += 1
             self._stream_state, self.weight = fetched.state, fetched.weight
             yield fetched.batch

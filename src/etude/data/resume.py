@@ -102,6 +102,7 @@ class Pass:
         if state is not None:
             if state["first"] is not None:
                 Snapshot.of(state["first"]).restore()
+            # The range first: the other way round, zip would take one batch more.
             for _ in zip(range(int(state["taken"])), self, strict=False):
                 pass
             now.restore()

@@ -86,6 +86,7 @@ class Again(int):
         made.count = count
         return made
 
+    # For the way to a worker: pickle would call `__new__` with the int alone.
     def __getnewargs__(self) -> tuple[int, int]:  # type: ignore[override]
         return int(self), self.count
 

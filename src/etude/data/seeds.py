@@ -141,6 +141,7 @@ class NumpyGenerator(Generator):
 
     def look(self) -> Any:
         bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
+        # A program may have put another bit generator in its place.
         if bits is not self._bits:
             self._bits, self._words = bits, None
             if type(bits) is np.random.MT19937:

@@ -70,6 +70,7 @@ class Sender:
 
     def _place(self, size: int) -> tuple[int, int]:
         """Find free memory of that size. Sizes are rounded up, so that batches of similar size reuse it."""
+        # At most a quarter of the size, or a page, is wasted.
         grain = max(mmap.ALLOCATIONGRANULARITY, (1 << size.bit_length()) >> 3)
         size = -(-size // grain) * grain
         if self._free.get(size):
@@ -101,6 +102,7 @@ class Receiver:
         lease = np.frombuffer(self._maps[place], dtype=np.uint8)  # every part holds it, and so keeps the place
         weakref.finalize(lease, self._freed.append, place).atexit = False
         memory = memoryview(lease)  # type: ignore[arg-type]
+        # From here on only the parts of the message hold it.
         del lease
         return pickle.loads(pickled, buffers=[memory[begin:end] for begin, end in ends])
 
@@ -111,6 +113,7 @@ class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO, buffers: list[memoryview]) -> None:
         super().__init__(file, 5, buffer_callback=self._collect)
         self._buffers = buffers
+        # What multiprocessing and torch have registered: tensors that are not plain, sockets, locks.
         self.dispatch_table = dispatch_table | reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
 
     def _collect(self, buffer: pickle.PickleBuffer) -> bool:

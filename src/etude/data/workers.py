@@ -53,6 +53,7 @@ class Worker:
             name=f"etude-data-{self.number}",
         )
         self.process.start()
+        # While this process holds that end, too, the death of the worker would not close the pipe.
         theirs.close()
         self._selector = _watch(self.connection, self.process.sentinel)
         self._writing: threading.Thread | None = None
@@ -88,6 +89,7 @@ class Worker:
         ready = [key.fileobj for key, _ in self._selector.select(deadline)]
         if not ready:
             raise TimeoutError
+        # A worker that died behind its answer is ready on both; the answer counts.
         if self.connection not in ready:
             return None
         try:
@@ -105,6 +107,7 @@ class Worker:
             self._send(task)
 
     def fate(self) -> str:
+        # The pipe closes a moment before the exit code is there.
         self.process.join(timeout=2.0)
         code = self.process.exitcode
         if code is None:
@@ -151,7 +154,7 @@ class Pool:
         turn = 0
         while (worker := self.workers[turn % len(self.workers)]).pending:
             answer = self._take(worker)
-            self._give(turn, tasks)
+            self._give(turn, tasks)  # before the answer is used, so that the worker is busy meanwhile
             yield answer
             turn += 1
 
@@ -211,7 +214,7 @@ def _quietly(send: Callable[[bytes], None], message: bytes) -> None:
 
 
 def _watch(connection: Connection, sentinel: Any) -> selectors.BaseSelector:
-    """Waits for a message or for the end of a process."""
+    """Return what waits for a message or for the end of a process."""
     selector: selectors.BaseSelector = getattr(selectors, "PollSelector", selectors.SelectSelector)()
     selector.register(connection, selectors.EVENT_READ)
     selector.register(sentinel, selectors.EVENT_READ)
@@ -221,10 +224,13 @@ def _watch(connection: Connection, sentinel: Any) -> selectors.BaseSelector:
 def _serve(number: int, make: Make, connection: Connection, area: Area) -> None:
     """Answer tasks in a worker until the pipe closes. Ctrl-C is for the process of the run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A forked worker has the run's handler, which would only note the signal.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True)
+    # As in torch's own workers: several processes share the cores.
     torch.set_num_threads(1)
     sender = Sender(area)
+    # The pipe does not tell when the run was killed: workers that were forked later hold its other end.
     threading.Thread(target=_end_with_the_run, daemon=True).start()
     while True:
         try:

@@ -97,6 +97,7 @@ class Heartbeat:
             try:
                 os.kill(self._launcher, 0)
             except ProcessLookupError:
+                # The code of a PeerError. An exception would end this thread alone.
                 os._exit(8)
 
     def _look(self) -> tuple[str, bool, str]:
@@ -127,10 +128,12 @@ def stack_of(thread: int) -> list[Place]:
     faulthandler only reads the interpreter's memory. Frame objects of a thread that runs are not safe to follow: Python
     3.11 was seen to return objects of other kinds as ``f_back``, and to crash.
     """
+    # faulthandler writes to a descriptor, not to an object of Python.
     with tempfile.TemporaryFile("w+b") as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
         text = file.read().decode(errors="replace")
+    # It writes `Thread` or `Current thread`.
     lines = text.partition(f"hread 0x{thread:016x} ")[2].splitlines()[1:]
     found = []
     for line in lines:

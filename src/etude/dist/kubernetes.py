@@ -38,6 +38,7 @@ def manifests(
     container: dict[str, Any] = {
         "name": "train",
         "image": image,
+        # In place of the shell, so that signals reach the training.
         "command": ["sh", "-c", f"exec {shlex.join(command)}"],
     }
     if gpus:

@@ -156,10 +156,14 @@ class _Attempt:
             rdzv_backend="c10d",
             rdzv_endpoint="localhost:0" if alone else self.options.endpoint,
             rdzv_configs={} if alone else {"is_host": hosts},
+            # A machine's own name often leads to 127.0.1.1, where no other machine finds it.
             local_addr="localhost" if alone else towards(self.options.endpoint) or None,
+            # torch would start again in the same rendezvous, where ranks read the addresses of dead ones.
             max_restarts=0,
+            # A fork of this process, which has run operations in several threads, was seen to hang.
             start_method="forkserver",
             logs_specs=DefaultLogsSpecs(log_dir=str(self.place / "logs")),
+            # The others are passed on, so that the ranks save; torch's agent would end them.
             signals_to_handle="SIGQUIT",
             shutdown_timeout=int(self.options.grace) + 5,
         )
@@ -198,12 +202,13 @@ class _Attempt:
             beats = reports.read_beats(self.place)
             hung = [beat for beat in beats.values() if reports.stands(beat) >= patience and _is_alive(beat.pid)]
             guilty = [beat for beat in hung if not beat.waiting or reports.silence(beat) >= patience]
+            # Ranks that all seem to wait for each other are to blame together in the end.
             overdue = any(reports.stands(beat) >= 2 * patience for beat in hung)
             if guilty or overdue:
                 self._hung = reports.describe_hang(guilty or hung, patience)
                 for beat in [*guilty, *beats.values()]:
                     with suppress(ProcessLookupError):
-                        os.kill(beat.pid, signal.SIGKILL)
+                        os.kill(beat.pid, signal.SIGKILL)  # one that is stopped obeys nothing else
                 if self.options.nodes > 1 and not self._over.wait(self.options.grace):
                     self._leave_alone()
                 return
@@ -302,6 +307,7 @@ def worker(main: Callable[[list[str]], int], words: list[str], environment: dict
     _let_others_speak()
     sys.stdout.flush()
     sys.stderr.flush()
+    # Tearing down a group that has lost a rank may abort, and end with another code.
     os._exit(code)
 
 

@@ -75,6 +75,7 @@ class Peers:
         """Begin a separate exchange."""
         values = [float(WISHES.index(self.wish())), monotonic() - self._began, float(bad)]
         self._sent.copy_(torch.tensor(values, dtype=torch.float64))
+        # The maximum: the most urgent wish, the longest time, and a bad loss anywhere.
         self._work = distributed.all_reduce(self._sent, distributed.ReduceOp.MAX, group=group._control, async_op=True)
 
     def settle(self) -> None:
@@ -82,6 +83,7 @@ class Peers:
         if self._is_carried:
             self._is_carried = False
             requeue, term, interrupt, bad, since = self._carrier.grad.tolist()  # type: ignore[union-attr]
+            # These are means over ranks: more than 0 where any of them asks for it.
             wish = 3 if interrupt else 2 if term else 1 if requeue else 0
             self._agree(wish, self.now + since, bool(bad))
         elif self._work is not None:
@@ -156,4 +158,5 @@ def mean_over_ranks(values: list[dict[str, list[float]]], own: Callable[[str], b
 
 
 def _mean(values: list[float]) -> float:
+    # fsum raises where infinities of both signs meet.
     return (fsum(values) if all(map(isfinite, values)) else sum(values)) / len(values)

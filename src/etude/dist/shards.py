@@ -16,6 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from etude.records import record
 
 #: Parameter in shards → FSDP's own record of it.
+# By identity: `==` of tensors compares their elements.
 _records: Any = WeakIdKeyDictionary()
 
 
@@ -34,6 +35,7 @@ def piece_of(tensor: Any) -> Piece | None:
     """Return what this rank holds of ``tensor``; None for a tensor that is whole."""
     if isinstance(tensor, Piece):
         return tensor
+    # Not by `to_local`, which OneFlow's names give to every tensor.
     if not hasattr(tensor, "full_tensor"):
         return None
     with torch.no_grad():
@@ -112,6 +114,7 @@ def gradient(param: torch.Tensor) -> torch.Tensor | None:
 def set_gradient(param: torch.Tensor, grad: torch.Tensor | None) -> None:
     """Put ``grad`` where the next backward pass adds to it; None drops what is there."""
     record = _records.get(param)
+    # The backward pass adds to it in place; what was given stays as it is.
     own = None if grad is None else grad.to(param.device).clone()
     if record is None:
         param.grad = own
@@ -134,6 +137,7 @@ def like(tensor: Any, param: Any) -> Any:
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
+    # Every rank has the whole tensor: without a source rank, nothing is sent.
     return distribute_tensor(tensor.to(param.device), param.device_mesh, param.placements, src_data_rank=None)
 
 

@@ -140,6 +140,7 @@ class Replicas:
     def average(self, params: Iterable[torch.nn.Parameter]) -> bool:
         """Average gradients over replicas, in one message; return False if the batch is to be dropped."""
         grads = [param.grad for param in params if param.grad is not None]
+        # One number more: it is not 0 where the loss of any replica is bad.
         flat = torch.cat([*(grad.reshape(-1).float() for grad in grads), torch.tensor([float(self._bad)])])
         self._manager.allreduce(flat).wait()
         if flat[-1] != 0:

@@ -100,6 +100,7 @@ class World:
             local_rank=_number(given, _SLURM["local_rank"]) or 0,
             local_size=int(per_node[0]) if per_node else 1,
             address=given.get("MASTER_ADDR") or first_host(nodes),
+            # All tasks work out the same port, and two jobs on a machine work out two.
             port=int(given.get("MASTER_PORT") or _PORTS[0] + job % _PORTS[1]),
             attempt=int(given.get("SLURM_RESTART_COUNT", "0") or 0),
         )
@@ -130,6 +131,7 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
 def stat_of(process: int | str) -> list[str]:
     """Return what ``/proc`` says of a process after its name, first its state; empty if the system does not tell."""
     try:
+        # The name stands in parentheses, and may have spaces and parentheses itself.
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
@@ -162,6 +164,7 @@ def interface_of(address: str) -> str:
                 answer = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             except OSError:
                 continue
+            # struct ifreq: 16 bytes of name, then a sockaddr_in, whose address comes after 4 bytes.
             if socket.inet_ntoa(answer[20:24]) == address:
                 return name
     return ""

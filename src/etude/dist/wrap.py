@@ -52,7 +52,7 @@ def wrap(model: nn.Module, parallel: Parallel, world: World, device: torch.devic
     require_trainable(model, parallel)
     if by_hand and strategy != "ddp":
         raise ConfigError(f"an update of your own cannot be used with {strategy}", at=str(parallel.at), hint="ddp can")
-    if by_hand:
+    if by_hand:  # without DDP, which would do this when it is made
         for tensor in (*model.parameters(), *model.buffers()):
             torch.distributed.broadcast(tensor.detach(), src=0)
         return Wrapped(model, model, lambda last: None, by_hand=True)

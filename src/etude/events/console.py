@@ -63,7 +63,7 @@ class Console:
             return
         try:
             print(line, file=self.stream, flush=True)
-        except OSError:
+        except OSError:  # the terminal or the pipe is gone; the run goes on
             self.quiet = True
 
     def _note(self, line: str) -> None:

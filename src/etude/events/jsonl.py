@@ -32,6 +32,7 @@ class Jsonl:
 
     def __init__(self, path: str | Path, *, timing: bool = False) -> None:
         self.path, self.timing = Path(path), timing
+        # Without O_APPEND: with it, Linux appends whatever place `pwrite` is given.
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._offset = os.lseek(self._fd, 0, os.SEEK_END)
         self._kept = b""

@@ -275,6 +275,7 @@ def _read(
         lists = gather(lists)
     means = {}
     for name, own in lists.items():
+        # fsum raises where infinities of both signs meet.
         means[name] = math.fsum(own) / len(own) if all(map(math.isfinite, own)) else sum(own) / len(own)
     return means | dict(zip(last, numbers_of(list(last.values())), strict=True))
 

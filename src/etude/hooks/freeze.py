@@ -81,7 +81,7 @@ class Freeze(Hook):
             self._frozen = frozen
 
     def after_eval(self, run: Run) -> None:
-        self._frozen = None
+        self._frozen = None  # as above, after an evaluation
 
     def _set(self, frozen: bool) -> None:
         self._touched = True

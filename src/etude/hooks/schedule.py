@@ -70,6 +70,7 @@ class Schedule(Hook):
                 curve.observe(run.metrics[curve.metric])
 
     def after_load(self, run: Run) -> None:
+        # The optimizers' groups have the values of the checkpoint now.
         self._last = [None] * len(self._last)
 
     def state_dict(self) -> dict[str, Any]:

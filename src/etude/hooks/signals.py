@@ -112,6 +112,7 @@ class Signals:
         for number in (getattr(signal, name) for name in SIGNALS):
             self._before[number] = signal.signal(number, self._handle)
         multiprocessing.util.register_after_fork(self, _spare_worker)
+        # The run goes on when its terminal is closed.
         self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     @property
@@ -167,6 +168,7 @@ class Signals:
         if self._bell is None:
             self._start_clock(name)
         if name == "SIGINT":
+            # Not print: the handler may have come in the middle of one, which raises.
             os.write(2, b"\nstopping after this step; Ctrl-C again to quit without saving\n")
 
     def _give_up(self, name: str) -> None:

@@ -101,5 +101,6 @@ def _megabytes() -> float:
         return torch.cuda.max_memory_allocated() / 1e6
     import resource
 
+    # macOS counts bytes, Linux kilobytes.
     unit = 1e6 if sys.platform == "darwin" else 1e3
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

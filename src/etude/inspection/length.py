@@ -1,4 +1,4 @@
-"""How long a plan says that its run is."""
+"""Reads from a plan how long its run is."""
 
 from __future__ import annotations
 

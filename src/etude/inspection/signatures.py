@@ -134,6 +134,7 @@ class Source:
         if isinstance(target, ast.Name):
             self.names[target.id] = value
         elif isinstance(target, ast.Attribute) and target.attr == "__doc__" and isinstance(target.value, ast.Name):
+            # torch.optim puts docstrings together from pieces; the one that tells begins with "Implements".
             texts = [text for node in ast.walk(value) if isinstance(node, ast.expr) and (text := _constant(node))]
             self.docs[target.value.id] = first_sentence(
                 max(texts, key=lambda text: text.startswith("Implements"), default="")
@@ -154,6 +155,7 @@ def _nothing(target: str) -> Signature | None:
 
 def signature(target: str, *, folders: Sequence[str] = (), known: Known = _nothing) -> Signature | None:
     """Return the signature of ``module:attr``; None if the source does not show it. ``folders`` are searched first."""
+    # The current folder is a part of the cache's key, since it may change during the process.
     return _signature(target, (*folders, os.getcwd()), known)
 
 
@@ -208,6 +210,7 @@ class _Scan:
 
     def signature(self, target: str, hops: int = 0) -> Signature | None:
         answer = self.known(target)
+        # Modules may import a name from each other in a circle.
         if answer is not None or hops > _MOST_HOPS:
             return answer
         module, _, attribute = target.partition(":")

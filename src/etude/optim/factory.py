@@ -66,6 +66,7 @@ def _way(
     """Return ``fused`` if possible, else ``foreach``; nothing if the config chooses."""
     if any(given.get(way) is not None for way in _WAYS) or isinstance(given.get("lr"), torch.Tensor):
         return {}
+    # The kernels take no sparse gradients, and a lazy parameter has no memory to choose one by.
     if _is_sparse(model) or any(isinstance(parameter, UninitializedParameter) for parameter in params):
         return {}
     if "fused" in accepted and _can_fuse(params):

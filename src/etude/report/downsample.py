@@ -42,6 +42,7 @@ def thin(
 def _arrays(curve: Curve) -> tuple[Any, Any]:
     """Return copies of the steps and the values: the curve may grow while it is looked at."""
     steps, values = np.frombuffer(curve.steps, dtype=np.float64), np.frombuffer(curve.values, dtype=np.float64)
+    # Another thread may be between the two appends of a point.
     length = min(len(steps), len(values))
     return steps[:length].copy(), values[:length].copy()
 

@@ -65,6 +65,7 @@ class Lines:
     def _is_continued(self, file: BinaryIO, size: int) -> bool:
         if size < self.offset:
             return False
+        # A resume cuts the file and writes on: then other bytes stand before the place.
         file.seek(max(0, self.offset - 64))
         return file.read(min(64, self.offset)) == self._tail
 
@@ -117,6 +118,7 @@ def _bisect(file: BinaryIO, key: str, step: float) -> int:
 
 def _step_after(file: BinaryIO, offset: int, key: str) -> tuple[int, float | None]:
     """Return the step of the first readable line that begins at ``offset`` or later, and where it begins."""
+    # From the byte before: a line that begins at `offset` itself counts.
     file.seek(max(0, offset - 1))
     if offset:
         file.readline(LONGEST)

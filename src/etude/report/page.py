@@ -44,6 +44,7 @@ def page(folders: Sequence[Path]) -> str:
     runs = [_Run(folder) for folder in folders]
     title = ", ".join(run.info.name for run in runs)
     shown = {head: body for head, body in _sections(runs).items() if body}
+    # The data stands in a script element, which a "</script" in a name would end.
     content = json.dumps({"runs": [run.data() for run in runs]}, allow_nan=False).replace("<", "\\u003c")
     return asset("report.html").format(
         title=escape(printable(title)),

@@ -125,6 +125,7 @@ class _Source:
     def read(self) -> Iterator[Point]:
         for row in self.lines.read():
             at = row.get("time")
+            # Other systems keep the seconds of a step under this name.
             if isinstance(at, float) and at > 1e9:
                 self.first, self.last = at if self.first is None else self.first, at
             yield from self.normalise(row)

@@ -42,7 +42,7 @@ def is_alive(status: Mapping[str, Any]) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except OSError:  # it is there, and another user's
         pass
     if stat_of(pid)[:1] == ["Z"]:  # over, and its parent has not noticed; in a container that may never happen
         return False

@@ -156,6 +156,7 @@ class CosineRestarts:
         if self.grow == 1.0:
             turn, within, length = int(step // every), step % every, float(every)
         else:
+            # Rounding must not leave the step of a restart in the turn before it.
             turn = int(math.log(step / every * (self.grow - 1.0) + 1.0, self.grow) + 1e-9)
             length = every * self.grow**turn
             within = max(0.0, step - every * (self.grow**turn - 1.0) / (self.grow - 1.0))

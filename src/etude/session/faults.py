@@ -72,6 +72,7 @@ class Faults(Hook):
             if not loader.workers:
                 raise ConfigError("--chaos worker-dies: there are no data workers", hint="data.train.workers=2")
             loader._make = Deadly(loader._make, frozenset(self._at_batch))
+            # Done: `before_step` need not kill a worker from outside.
             self._at_batch = set()
 
     def before_step(self, run: Run) -> None:

@@ -82,6 +82,7 @@ def choose_folder(plan: Plan, options: Options) -> Path:
         return options.folder
     if options.resume:
         here = Path(options.resume).absolute()
+        # A checkpoint lies two levels below the folder of its run.
         owner = next((place for place in (here, *list(here.parents)[:2]) if (place / "plan.yaml").exists()), None)
         if owner is not None:
             return owner
@@ -118,6 +119,7 @@ def make(
             sources = imported_files([*(Path(file).parent for file in list(files)[:1]), Path.cwd()])
             _write_or_remove(folder / "code.diff", code_changes())
             _write_or_remove(folder / "code.json", json.dumps(sources, indent=1) + "\n" if sources else "")
+            # Near the end: a folder with a plan counts as recorded.
             replace_text(folder / "plan.yaml", plan_text)
             (folder / "trackers.json").unlink(missing_ok=True)  # a restarted run is a new run for trackers
     except OSError as error:
@@ -192,6 +194,7 @@ def _write_or_remove(path: Path, text: str) -> None:
 def code_changes() -> str:
     """Return the uncommitted changes of tracked files as a diff; lines that look like secrets are redacted."""
     try:
+        # The user's git config may name a program that shows differences.
         text = _git("diff", "HEAD", "--no-color", "--no-ext-diff")
     except (OSError, subprocess.SubprocessError):
         return ""

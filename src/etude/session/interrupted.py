@@ -155,7 +155,9 @@ def finish_step(run: Run, step: Mapping[str, Any]) -> None:
     waiting = [hook for hook in run.hooks.after_step.hooks if id(hook) not in acted]
     rest = HookTable(waiting, steps_per_epoch=run.hooks.steps_per_epoch, clock=run.hooks.clock, wrap=run.hooks.wrap)
     run.batch, run.outputs = step.get("batch"), step.get("outputs")
+    # The loop, which does this, has not begun yet.
     run.model.train()
+    # Hooks see the number of the step that they belong to; the counters move on behind them.
     run.step, run.step_in_epoch, run.stage = run.step - 1, run.step_in_epoch - 1, "step"
     _begin_again(run, rest)
     run.stage = "after_step"

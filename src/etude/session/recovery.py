@@ -77,6 +77,7 @@ class Recovery:
     def __init__(self, run: Run, options: Options, *, say: Callable[[str], Any], began: float | None = None) -> None:
         self.run, self.options, self.say = run, options, say
         self.signals = Signals(grace=options.grace)
+        # The clock of peers counts from their common start.
         began = 0.0 if run.peers is not None else began or time.monotonic()
         limit = run.plan.train.max_seconds if run.plan is not None else None
         self.stops = Stops(self.signals, max_seconds=limit, began=began, clock=run.clock)
@@ -95,7 +96,7 @@ class Recovery:
             self.guard()
         else:
             group.first(self.guard)
-            self._plan_faults()
+            self._plan_faults()  # on every rank, which has faults of its own
         if self.run.folder is not None:
             self._open_store(self.run.folder)
         self.signals.install()
@@ -264,6 +265,7 @@ class Recovery:
         self.say(f"resumed from step {run.step} ({loaded.path}){repeated}")
         if run.peers is not None and run.plan is not None and run.plan.parallel.compression == "powersgd":
             self.say("PowerSGD starts without the errors of earlier steps: the run will not end in the same bits")
+        # After the last step, but inside its epoch, the end of the epoch is left to do.
         if run.total_steps is not None and run.step + (not run.step_in_epoch) > run.total_steps:
             self.say(f"the plan ends after {counted(run.total_steps, 'step')}; nothing is left to do")
         elif run.stopping is not None:
@@ -397,6 +399,7 @@ def _recorded_steps(folder: Path | None) -> int:
     """Return how far the previous attempt came, according to its records."""
     try:
         lines = (folder / _RECORDS[0]).read_bytes()[-4096:].splitlines() if folder is not None else []
+        # The first of the last 4 KB may be the end of a line.
         return max((int(json.loads(line)["step"]) for line in lines[1:] or lines), default=0)
     except (OSError, ValueError, KeyError, TypeError):
         return 0

@@ -70,7 +70,7 @@ class Saver:
         whole = not (metrics or weights_only or tag)
         if (whole and self._is_saved(run)) or (kind in self._kinds and self._is_here(run)):
             return
-        if run.error is None:
+        if run.error is None:  # a bad loss that only the device has seen ends the run before the save
             settle(run)
         if run.hooks.before_save:
             run.hooks.before_save(run)
@@ -110,6 +110,7 @@ class Saver:
             watch=() if tag else watched(run),
             world=run.world.size,
             hold=hold,
+            # The files of records reach the disk first, and training does not wait for it.
             first=run.events.sync,
         )
 

@@ -84,6 +84,7 @@ class Status:
     def end(self, error: BaseException | None, *, note: str = "") -> None:
         """Record how the run ended. Raises nothing, because this is the last thing that happens."""
         self._warnings += [note] if note else []
+        # Somebody else may have put a function of their own in its place since.
         if warnings.showwarning is getattr(self, "_note", None):
             warnings.showwarning = self._show
         stopped = isinstance(error, Stopped | KeyboardInterrupt) or (error is None and self.run.exit_code)

@@ -71,6 +71,7 @@ def _attempt(config: str, overrides: Sequence[str], limit: int, size: int) -> Tr
     process = subprocess.Popen([*words, "--fast-dev-run", "-q"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert process.stderr is not None
     said = process.stderr.read().decode(errors="replace")
+    # It tells the peak memory of this very process. Popen must not wait for it once more.
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)

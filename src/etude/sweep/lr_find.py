@@ -66,6 +66,7 @@ class _Search(Hook):
     def after_step(self, run: Run) -> None:
         loss = float(run.outputs["loss"].detach())
         self._mean = _SMOOTHING * self._mean + (1 - _SMOOTHING) * loss
+        # The mean begins at 0: divided by the weights so far, as the moments of Adam are.
         smooth = self._mean / (1 - _SMOOTHING ** (len(self.losses) + 1))
         self.rates.append(self._rate)
         self.losses.append(smooth)

@@ -106,7 +106,7 @@ class Later:
         if failed is None or (taken := self._copied(content)) is None:
             write(content)
             return
-        wait()
+        wait()  # another run of this process may have one in flight
         copy = taken.content
         self._job = _Job(lambda: write(copy), failed)
         self._job.begin()
@@ -175,6 +175,7 @@ _in_flight: _Job | None = None
 def wait() -> None:
     """Return when no file is being written in the background. What went wrong is left for :meth:`Later.settle`."""
     job = _in_flight
+    # What follows a save in its own thread reads checkpoints, too, and would wait for itself.
     if job is not None and job.ident != threading.get_ident():
         job.wait()
 

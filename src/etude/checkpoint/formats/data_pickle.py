@@ -55,6 +55,7 @@ class _Unpickler(pickle.Unpickler):
             found = _kind_of_number(plain, name)
             if found is not None:
                 return found
+        # Pickles call `os.system` so; the message has the name that people know.
         module = {"posix": "os", "nt": "os"}.get(module, module)
         raise RefusedPickle(
             f"refused: global {printable(module)}.{printable(name)}. Data in a pickle are plain values, arrays and "
@@ -87,7 +88,7 @@ def _fresh(kind: type) -> Any:
 
 
 def _kind_of_number(module: str, name: str) -> Any:
-    """``torch.float32``, ``numpy.float64``: a kind of number, and nothing else of these modules."""
+    """Return a kind of number, ``torch.float32`` or ``numpy.float64``; None for anything else of these modules."""
     home = importlib.import_module(module)
     found = getattr(home, name, None)
     if module == "torch":
@@ -114,6 +115,7 @@ def _torch() -> Any:
 
 #: What puts arrays and tensors together. A tensor's memory lies in the pickle as a file of torch.
 _MADE: dict[tuple[str, str], Callable[..., Any]] = {
+    # Protocols up to 2 have no bytes: Python writes them as text in latin1.
     ("_codecs", "encode"): lambda text, name="latin1": str(text).encode(name if name in _ENCODINGS else "latin1"),
     ("numpy.core.multiarray", "_reconstruct"): lambda *args: _inside_numpy("multiarray")._reconstruct(*args),
     ("numpy.core.multiarray", "scalar"): _scalar,

@@ -57,6 +57,7 @@ def _opened(path: str | os.PathLike[str], use: Callable[[IO[bytes]], Any]) -> An
             if os.path.isdir(where):
                 raise ResumeError(_about_folder(where))
         with place.open_file(where) as raw:
+            # A raw file may return less than it is asked for, and pickles read a byte at a time.
             return use(io.BufferedReader(raw) if isinstance(raw, io.RawIOBase) else raw)
     except safe_pickle.Refused as error:
         raise ResumeError(f"{printable(name)}: {error}. {_REFUSED}") from None
@@ -111,6 +112,7 @@ class Unpickler(pickle.Unpickler):
     """Reads pickles with the table of ``safe_pickle`` only, and storages through ``storage(saved_id)``."""
 
     def __init__(self, file: Any, storage: Callable[[tuple[Any, ...]], Any] | None = None) -> None:
+        # As torch.load has it: the texts of Python 2 are bytes.
         super().__init__(file, encoding="utf-8")
         self._storage = storage
 

@@ -165,6 +165,7 @@ class _Array:
         if isinstance(data, list):
             return data
         raw = data.encode("latin1") if isinstance(data, str) else data
+        # Arrays over bytes cannot be written to.
         flat = np.frombuffer(bytearray(raw), dtype=dtype.real())
         return flat.reshape(tuple(int(n) for n in shape), order="F" if fortran else "C")
 
@@ -246,6 +247,7 @@ _TABLE: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): _rebuild_parameter,
     ("torch._tensor", "_rebuild_from_type_v2"): _rebuild_from_type,
+    # A name in place of the class: as an argument it is inert, and a call of it fails.
     ("torch", "Tensor"): torch.Tensor.__name__,
     ("torch.nn.parameter", "Parameter"): "Parameter",
     ("torch.nn.parameter", "Buffer"): "Buffer",

@@ -33,6 +33,7 @@ CODES: dict[torch.dtype, str] = {dtype: code for code, dtype in DTYPES.items()}
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
     """Return the memory of a contiguous CPU tensor, as writable bytes."""
+    # As bytes: numpy has no bfloat16 and no float8.
     array: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
     return memoryview(array)
 
@@ -128,6 +129,7 @@ def parse_header(text: bytes, room: int) -> dict[str, tuple[torch.dtype, tuple[i
     at = 0
     for begin, end, name in spans:
         dtype, shape = layout[name]
+        # `true` is an int in Python.
         if not all(type(n) is int and n >= 0 for n in (begin, end, *shape)):
             raise ResumeError(f"the safetensors header is damaged ({printable(name)})")
         if begin != at or end - begin != math.prod(shape) * dtype.itemsize:

@@ -93,6 +93,7 @@ def _piece(folder: str, where: Mapping[Any, Any], key: tuple[str, tuple[int, ...
     if info.get("transform_descriptors"):
         raise ResumeError(f"{name} is transformed ({printable(str(info['transform_descriptors']))[:60]}), not plain")
     file_name, begin, length = str(info["relative_path"]), int(info["offset"]), int(info["length"])
+    # The name comes out of a pickle, and could lead anywhere on the disk.
     if not is_plain_name(file_name):
         raise ResumeError(f"refused: {NAME} names {printable(file_name)[:80]!r}, a file outside of it")
     try:

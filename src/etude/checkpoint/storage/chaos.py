@@ -53,6 +53,7 @@ def parse(text: str, *, rank: int = 0, size: int = 1) -> tuple[Fault, ...]:
 
     A :class:`~etude.errors.ConfigError` says what may be written.
     """
+    # A comma separates faults, and also the rank from its fault.
     faults = [_parse_one(piece) for piece in _OWN_RANK.sub(":rank=", text).split(",") if piece.strip()]
     for fault in faults:
         if fault.rank is not None and fault.rank >= size:

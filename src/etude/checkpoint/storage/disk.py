@@ -147,6 +147,7 @@ def remove_tree(path: str) -> None:
     if not stat.S_ISDIR(info.st_mode):
         remove(path)
         return
+    # Each file is a call of its own, so that a test can end the process between any two.
     for name in os.listdir(path):
         remove_tree(os.path.join(path, name))
     ask("rmdir", path)
@@ -160,12 +161,15 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
     at ``path`` before is untouched. A link at ``path`` is followed once, so that its target is replaced. The file is
     the owner's alone; ``mode=0o666`` leaves that to the umask, as for files that others are to load.
     """
+    # A link at `path` stays one: the rename replaces what it leads to.
     target = os.path.realpath(path)
     folder, name = os.path.split(target)
+    # Names have 255 bytes at most. Two threads may write the same file at the same time.
     temporary = os.path.join(folder, f".{name[:200]}.tmp-{os.getpid()}-{threading.get_ident()}")
     remove(temporary)
     writer = Writer(temporary, mode)
     try:
+        # Closing the file flushes its buffer; the writer's own descriptor stays open for the fsync.
         with os.fdopen(os.dup(writer._fd), "wb") as file:
             write(cast(IO[bytes], _Gated(file, temporary)))
         writer.sync()
@@ -203,6 +207,7 @@ class _Gated:
 def open_file(path: str) -> IO[bytes]:
     """Open an ordinary file for reading; refuse a link, a pipe or a device in its place."""
     ask("open", path)
+    # Opening a pipe would otherwise wait for a writer.
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

@@ -37,6 +37,7 @@ class Lock:
         except OSError as error:
             owner = _describe(os.pread(self._fd, 4096, 0))
             os.close(self._fd)
+            # EACCES is the other answer of POSIX for a lock that is held.
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise FolderInUse(f"run directory {folder} in use by {owner}") from None
@@ -51,6 +52,7 @@ class Lock:
     def release(self) -> None:
         """Release the lock. A second call does nothing."""
         if self._fd >= 0:
+            # The file stays: removing it could take the lock from a process that has just opened it.
             fd, self._fd = self._fd, -1
             _held.pop(fd, None)
             os.close(fd)

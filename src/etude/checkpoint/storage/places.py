@@ -94,6 +94,7 @@ class RemoteDisk:
         _again("rename", target, lambda: self._fs.mv(source, target, recursive=True))
 
     def remove(self, path: str) -> None:
+        # An attempt whose answer was lost may have removed it already.
         _again("remove", path, lambda: self._fs.rm_file(path) if self._fs.exists(path) else None)
 
     def remove_tree(self, path: str) -> None:
@@ -101,6 +102,7 @@ class RemoteDisk:
 
     def names(self, path: str) -> list[str]:
         def listed() -> list[str]:
+            # fsspec remembers listings, which then lag behind.
             self._fs.invalidate_cache(path)
             return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in self._fs.ls(path, detail=False))
 
@@ -135,6 +137,7 @@ class _RemoteWriter:
 
     def sync(self) -> None:
         self.close()
+        # An object store may keep a part of an upload without an error.
         arrived = _again("fsync", self.path, lambda: self._fs.size(self.path))
         if arrived != self._sent:
             raise OSError(f"{self.path}: {arrived} of {self._sent} bytes arrived")

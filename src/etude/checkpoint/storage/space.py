@@ -18,6 +18,7 @@ def explain(folder: str, sizes: Iterable[int], *, local: bool = True) -> str:
     if info is None:
         return f"need {human(sum(sizes))}"
     block = info.f_frsize or 1
+    # In whole blocks: in bytes, a save that just did not fit would seem to.
     need = sum(-(-size // block) * block for size in sizes) + _BESIDE * block
     have = info.f_bavail * block
     if have < need:

@@ -208,7 +208,7 @@ def _prune_foreign(folder: str, rule: Retention, *, dry: bool) -> Pruned:
 
 def _forget(one: Found) -> None:
     """Delete a checkpoint of another system; a folder loses its name first, so that it is never half there."""
-    if os.path.isdir(one.path):
+    if os.path.isdir(one.path):  # a file is gone in one call
         above, name = os.path.split(one.path)
         rest = os.path.join(above, f".{name}.old-{os.getpid()}")
         disk.rename(one.path, rest)

@@ -68,6 +68,7 @@ def read_idx(path: Path | str) -> np.ndarray[Any, Any]:
     shape = tuple(int.from_bytes(data[place : place + 4]) for place in range(4, begin, 4))
     if len(data) - begin != math.prod(shape) * kind.itemsize:
         raise DataError(f"{path} is cut short or has a wrong header: {len(data)} bytes for an array of {shape}")
+    # torch takes no arrays of the other byte order. The copy can be written to, unlike the bytes.
     return np.frombuffer(data, dtype=kind, offset=begin).reshape(shape).astype(kind.newbyteorder("="))
 
 

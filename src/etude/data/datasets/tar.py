@@ -86,6 +86,7 @@ def _index(file: Path, number: int) -> list[dict[str, tuple[int, int, int]]]:
             for member in shard:
                 if member.isfile():
                     folder, _, name = member.name.rpartition("/")
+                    # As WebDataset has it: `1.seg.png` is the part `seg.png` of sample `1`.
                     stem, _, part = name.partition(".")
                     found.setdefault(f"{folder}/{stem}", {})[part] = (number, member.offset_data, member.size)
     except tarfile.TarError as error:

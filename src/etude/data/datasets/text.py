@@ -26,6 +26,7 @@ class Characters:
         parts = {"train": data[:border], "val": data[border:], "all": data}
         if split not in parts:
             raise ConfigError(f"Characters: no split is called {split!r}", hint=suggest(split, parts))
+        # torch warns about memory that cannot be written to, as that of bytes, and takes no empty buffer.
         self.text = torch.frombuffer(bytearray(parts[split]), dtype=torch.uint8) if parts[split] else torch.empty(0)
         self.length, self.stride = length, stride or max(1, length // 2)
 

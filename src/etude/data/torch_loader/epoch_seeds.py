@@ -18,7 +18,7 @@ from torch.utils.data._utils import fetch
 
 
 def follow_torch(worker_id: int) -> None:
-    """Torch has seeded itself for this worker and epoch; the other generators follow it."""
+    """Seed Python's and numpy's generators as torch has seeded its own for this worker and epoch."""
     number = torch.initial_seed() % 2**32
     np.random.seed(number)
     random.seed(number)
@@ -62,7 +62,7 @@ class EpochSeeds:
 
 
 def stay_seeded(worker_id: int) -> None:
-    """In a worker: seed all generators, now and whenever batches come that say so."""
+    """Seed all generators of a worker, now and whenever batches come that say so."""
     follow_torch(worker_id)
     # A worker gets nothing but indices, so the seed travels with them; this is the only place that sees both. The
     # change stays in the worker's own process.

@@ -117,12 +117,12 @@ class Pass:
         self.lasting = workers is not None and workers.started
 
     def begin(self) -> None:
-        """The next batch may be the first one: look at the generators, if they may have moved since the start."""
+        """Look at the generators before the first batch, if they may have moved since the start."""
         if not (self.taken or self.at_once):
             self.first = Snapshot.take()
 
     def draw(self, batches: Iterator[Any]) -> Any:
-        """The next batch."""
+        """Return the next batch."""
         self.begin()
         batch = next(batches)
         self.taken += 1
@@ -135,7 +135,7 @@ class Pass:
 
 
 def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
-    """The iterator of a saved pass at the position it had; the caller puts the generators right afterwards.
+    """Return the iterator of a saved pass at the position it had; the caller restores the generators afterwards.
 
     The order of samples, and what workers draw, follow from the generators at the start of the pass.
     """
@@ -170,7 +170,7 @@ class Passes:
         self._resumed: Mapping[str, Any] | None = None
 
     def begin(self, number: int, skip: int = 0, restart: position.Restart | None = None) -> Iterator[Any]:
-        """Pass ``number`` behind its first ``skip`` batches; the order is drawn as when the pass began, if known."""
+        """Begin pass ``number`` behind its first ``skip`` batches, in the order that it began with, if known."""
         loader, resumed = self._loader(), self._resumed
         self._resumed = None
         if resumed is not None and skip and int(resumed["number"]) == number and "began" in resumed:
@@ -190,7 +190,7 @@ class Passes:
         return self._known
 
     def state_dict(self) -> dict[str, Any] | None:
-        """The current pass; None before the first."""
+        """Return the current pass; None before the first."""
         if self._began is None:
             return None
         self._workers.settle()

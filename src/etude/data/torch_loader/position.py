@@ -115,6 +115,7 @@ class Numbered(BatchSampler):
         asked, self._asked = self._asked, None
         if asked is not None:
             return iter([self._to(Turn(worker), []) for worker in range(asked.count)])
+        # Read now: the generator begins later, when another pass may have been announced.
         return self._batches(self._workers, self._skip, self._restart)
 
     def _to(self, turn: Turn, batch: Any) -> Drawn:
@@ -156,6 +157,7 @@ def begin(
     if not has_indices(loader):
         return _behind(loader, skip, restart) if skip else iter(loader)
     if not isinstance(loader.batch_sampler, Numbered):
+        # Past torch's loader, which refuses another sampler once it is made.
         object.__setattr__(loader, "batch_sampler", Numbered(loader.batch_sampler))
         object.__setattr__(loader, "_iterator", None)  # workers that persist have the old one
     if workers is None:
@@ -173,6 +175,7 @@ def begin(
 def _begun(loader: Any, workers: Workers | None, skip: int, restart: Restart | None) -> Iterator[Any]:
     loader.batch_sampler.begin(workers, skip, restart)
     batches: Iterator[Any] = iter(loader)
+    # This pass has what it needs. One that begins without `begin`, by a hook, is not the run's.
     loader.batch_sampler.begin(None, 0, None)
     return batches
 

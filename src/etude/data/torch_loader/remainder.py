@@ -22,6 +22,7 @@ class Rest:
     """A batch sampler that gives ``batches`` in its first pass, and those of ``inner`` in all others."""
 
     def __init__(self, inner: Any, order: Sequence[int], rank: int, world: int) -> None:
+        # Repeats fill it up, as in DistributedSampler, so that all processes have as many batches.
         self.inner, self.order = inner, [*order, *order[: -len(order) % world]]
         own, size = self.order[rank::world], inner.batch_size
         self.batches = [own[at : at + size] for at in range(0, len(own), size)]
@@ -33,7 +34,7 @@ class Rest:
         return bool(self.order)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Nothing happens before the first batch is asked for: torch's loader begins a pass twice and uses one."""
+        """Draw nothing before the first batch is requested: torch's loader begins a pass twice and uses one."""
         if self._waiting:
             self._waiting = False
             yield from self.batches
@@ -91,13 +92,14 @@ def left(saved: Mapping[str, Any]) -> list[int] | None:
 
 
 def _order(known: Mapping[str, Any], saved: Mapping[str, Any]) -> list[int] | None:
-    """The whole order; with several processes, that of all of them."""
+    """Return the whole order; with several processes, that of all of them."""
     if known["kind"] == "rest":
         return list(torch.as_tensor(known["order"]).tolist())
     samples: Any = range(int(known["length"]))
     if known["kind"] == "in order":
         return list(samples)
     if known["kind"] == "shared":
+        # One replica gets the whole order, which does not depend on their number.
         whole: Any = DistributedSampler(
             samples, num_replicas=1, rank=0, shuffle=bool(known["shuffle"]), seed=int(known["seed"])
         )
@@ -107,6 +109,7 @@ def _order(known: Mapping[str, Any], saved: Mapping[str, Any]) -> list[int] | No
         return None
     with kept_generators():
         own = torch.Generator().set_state(saved["own"][0]) if saved["own"] else None
+        # Through a loader, which draws a number for its workers before the sampler draws the order.
         loader: Any = DataLoader(samples, batch_size=None, sampler=RandomSampler(samples, generator=own), generator=own)
         passes.set_rng_state(saved["rng"])
         drawn = iter(loader)

@@ -67,7 +67,7 @@ class MlflowRun(Service):
         from mlflow.entities import Param
 
         found = [Param(_key(key), str(value)[:500]) for key, value in values.items()]
-        for start in range(0, len(found), 100):
+        for start in range(0, len(found), 100):  # as many as MLflow takes in one call
             self.client.log_batch(self.id, params=found[start : start + 100])
 
     def tags(self, values: Mapping[str, Any]) -> None:

@@ -30,6 +30,7 @@ class NeptuneRun(Service):
     def image(self, name: str, value: Any, step: int, title: str | None = None) -> None:
         from neptune.types import File
 
+        # Neptune takes numbers from 0 to 1.
         self.run[name].append(File.as_image(value / 255), name=title, step=step)
 
     def text(self, name: str, value: str, step: int) -> None:

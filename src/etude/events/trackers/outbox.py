@@ -58,6 +58,7 @@ class Outbox:
         #: When the run came to its end.
         self._left: float | None = None
         self._say: Callable[[str], object] = _print
+        # A daemon: a service that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._serve, name=f"etude-{name}", daemon=True)
 
     def put(self, call: Callable[..., object], *args: Any, **settings: Any) -> None:
@@ -79,6 +80,7 @@ class Outbox:
         if self._thread.ident is None:
             self._thread.start()
             _open.add(self)
+        # Half full: the next round does not wait for its time.
         elif 2 * len(self._calls) == WAITING:
             self._wake.set()
 

@@ -77,6 +77,7 @@ def _disk(plan: Plan, facts: Facts, folder: str) -> Iterator[Finding]:
     if spec is None or not facts.checkpoint_bytes:
         return
     kept = spec.args.get("keep", _DEFAULT_KEPT)
+    # One more: a checkpoint is deleted only after the newer one is complete.
     count = (kept if isinstance(kept, int) and kept > 0 else 1) + bool(spec.args.get("best")) + 1
     place = str(spec.args.get("folder") or os.path.join(folder, _CHECKPOINTS))
     if "://" in place:
