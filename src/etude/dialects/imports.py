@@ -52,6 +52,7 @@ class Served(ModuleType):
         if name in table:
             target = table[name]
             value = resolve(target) if ":" in target else importlib.import_module(target)
+            # Not with setattr, which would set the name at its home, too.
             self.__dict__[name] = value
             return value
         full = f"{self.__name__}.{name}"
@@ -160,6 +161,7 @@ class Finder:
         if on_disk is not None or ownership.is_users(fullname):
             return on_disk
         reason = _out_of_scope(fullname)
+        # A file of the user below the package is not refused.
         if reason and (path is None or importlib.machinery.PathFinder.find_spec(fullname, path) is None):
             raise OutOfScope(_refusal(fullname, reason), name=fullname)
         if _twin(fullname):
