@@ -52,6 +52,7 @@ class Served(ModuleType):
         if name in table:
             target = table[name]
             value = resolve(target) if ":" in target else importlib.import_module(target)
+            # Not with setattr, which would set the name at its home, too.
             self.__dict__[name] = value
             return value
         full = f"{self.__name__}.{name}"
@@ -68,9 +69,9 @@ class Served(ModuleType):
         raise AttributeError(_lacks(self, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """A name that is replaced here (as tests do) is replaced at its home too, where other code looks it up.
+        """Set a name here and at its home, where other code looks it up: tests of projects replace names so.
 
-        Importing a submodule puts that here as well; it must not hide a function of its own name.
+        Importing a submodule sets it, too; it must not hide a function of its own name.
         """
         if isinstance(value, Served) and name in self.__dict__.get("_table", {}):
             return
@@ -154,11 +155,13 @@ class Finder:
             changed: importlib.machinery.ModuleSpec | None = overlay.find_changed(fullname) if overlay else None
             return changed
         if fullname in _tables_for(fullname).modules:
+            # A package, whatever it is in the original: files of the user may lie below a folder of its name.
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)  # type: ignore[arg-type]
         on_disk = _from_disk(fullname)
         if on_disk is not None or ownership.is_users(fullname):
             return on_disk
         reason = _out_of_scope(fullname)
+        # A file of the user below the package is not refused.
         if reason and (path is None or importlib.machinery.PathFinder.find_spec(fullname, path) is None):
             raise OutOfScope(_refusal(fullname, reason), name=fullname)
         if _twin(fullname):
@@ -186,8 +189,7 @@ class Finder:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """A user-defined folder that stands for the module may have an ``__init__.py``: what that imports and defines
-        comes to the served names."""
+        """Run the ``__init__.py`` of the user's folder of this name, if there is one: it adds to the served names."""
         module.__path__ = UserPath(module.__name__)
         folders = ownership.user_folders(module.__name__)
         files = (os.path.join(folder, "__init__.py") for folder in folders)
@@ -203,11 +205,12 @@ def install() -> None:
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
     _refuse_late_install()
+    # First: an engine is Étude's although the original is installed and would be found.
     sys.meta_path.insert(0, Finder())
 
 
 def _refuse_late_install() -> None:
-    """An engine that has been imported already would go on beside Étude's, with registries of its own."""
+    """Raise an error if an original has been imported: it would stay beside Étude's, with its own registries."""
     for package in ownership.MARKS:
         module = sys.modules.get(package)
         if module is not None and not isinstance(module, Served) and is_owned(package):
@@ -354,7 +357,7 @@ def _twin(module: str) -> str:
 
 
 def reason_against(module: str, name: str = "") -> str:
-    """Why a served package does not have ``name`` of ``module``; empty for slips of the fingers and what is unknown."""
+    """Return why a served package lacks ``name`` of ``module``; empty if it is misspelt or unknown."""
     full = f"{module}.{name}" if name else module
     reason = _out_of_scope(full)
     tables = _tables_for(full)

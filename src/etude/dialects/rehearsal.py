@@ -135,7 +135,7 @@ class Blank:
     def __iter__(self) -> Iterator[Any]:
         try:
             length = len(self._loader)
-        except TypeError:
+        except TypeError:  # an endless loader has no length
             while True:
                 yield self._batch
         for _ in range(length):

@@ -223,6 +223,7 @@ def save_folder(target: str, items: Mapping[str, Any]) -> None:
             disk.sync_folder(unfinished)
             if os.path.exists(target):
                 disk.remove_tree(replaced)
+                # A folder cannot be renamed to the name of one that is not empty.
                 disk.rename(target, replaced)
             disk.rename(unfinished, target)
             disk.sync_folder(parent)
@@ -336,6 +337,7 @@ def load_model(model: torch.nn.Module, state: Mapping[str, Any], logger: logging
     wrong_shapes = []
     for key in [key for key in incoming if isinstance(own.get(key), torch.Tensor)]:
         value = incoming[key] = torch.as_tensor(incoming[key])
+        # A lazy parameter has no shape yet.
         if not torch.nn.parameter.is_lazy(own[key]) and own[key].shape != value.shape:
             wrong_shapes.append((key, tuple(value.shape), tuple(own[key].shape)))
             del incoming[key]

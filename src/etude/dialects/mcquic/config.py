@@ -14,6 +14,7 @@ from typing import Any
 
 from etude.dialects.mcquic.schema import fields, is_required, kind
 
+# marshmallow's words, which McQuic's configs may use.
 _TRUE = {"t", "T", "true", "True", "TRUE", "on", "On", "ON", "y", "Y", "yes", "Yes", "YES", "1", 1}
 _FALSE = {"f", "F", "false", "False", "FALSE", "off", "Off", "OFF", "n", "N", "no", "No", "NO", "0", 0}
 
@@ -49,7 +50,7 @@ def _boolean(value: Any) -> bool:
             return True
         if value in _FALSE:
             return False
-    except TypeError:
+    except TypeError:  # it cannot be hashed
         pass
     raise ValidationError(["Not a valid boolean."])
 
@@ -114,8 +115,10 @@ class Train:
     @property
     def Optim(self) -> General:
         """Return the optimizer with its learning rate, which is configured for 64 samples, scaled to the batch size."""
+        # A copy: ``config.yaml`` keeps the learning rate as it is written.
         scaled = deepcopy(self.optim)
         if "lr" in scaled.params:
+            # McQuic's formula: ``sqrt(n) / 8`` is the same factor, but rounds differently.
             scaled.params["lr"] /= 2 ** (3 - math.log2(self.batchSize * self.gpu.gpus) / 2)
         return scaled
 

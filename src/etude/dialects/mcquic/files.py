@@ -82,6 +82,7 @@ class Saver:
             name: value.state_dict() if hasattr(value, "state_dict") else value for name, value in objects.items()
         }
         self.later.write(partial(_write, path or self.SavePath), content)
+        # McQuic's log line, where only its own entries are named.
         keys = [name for name in objects if name != "etude"]
         self.later.then(partial(self.debug, "Successfully saved checkpoint with keys: %s", keys))
 

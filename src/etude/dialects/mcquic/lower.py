@@ -79,6 +79,7 @@ def lower(tree: Tree) -> Plan:
         update=Spec(kind="update", name="mcquic.Trainer"),
         loop=Spec(kind="loop", name="epochs"),
         hooks=(HookPlan(spec=Spec(kind="hook", name="validate"), every=Amount(train["valFreq"], "epoch")), *hooks),
+        # McQuic's own seed: no key of a config changes it.
         train=Training(epochs=int(train["epoch"]), seed=3407),
         source=tree.values,
         files=tuple(tree.files),
@@ -161,6 +162,7 @@ class _Lowering:
             return
         known = fields(name)
         unknown = [key for key in value if key not in known]
+        # A misspelt key is not reported as missing, too.
         meant = {nearest(str(key), list(known)) for key in unknown}
         for key in unknown:
             self.error((*path, key), f"unknown key {dotted((*path, key))}", _hint(str(key), name))

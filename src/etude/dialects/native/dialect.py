@@ -33,7 +33,7 @@ class Native(Dialect):
         return lower(tree)
 
     def check(self, tree: Tree) -> list[Finding]:
-        """Mistakes in keys leave enough of a plan to find those in components too."""
+        """Return the findings about keys and, as these leave enough of a plan, about components."""
         from etude.dialects.native.lower import survey
 
         plan, findings = survey(tree)

@@ -75,7 +75,7 @@ def lower(tree: Tree) -> Plan:
 
 
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
-    """The plan, with stand-ins where something is missing, and everything that is wrong with the config's keys."""
+    """Return the plan, with stand-ins where something is missing, and all findings about the config's keys."""
     findings: list[Finding] = []
     root = Fields(tree, (), findings)
     model = root.take_spec("model", "model")
@@ -161,7 +161,7 @@ def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:
 
 
 def lower_parallel(tree: Tree) -> Parallel:
-    """The section ``parallel`` alone."""
+    """Return the section ``parallel`` alone."""
     root = Fields(tree)
     parallel = _parallel(root.section("parallel"))
     if root.findings:
@@ -196,7 +196,7 @@ def _parallel(fields: Fields) -> Parallel:
 
 
 def _refuse_strange(fields: Fields, strategy: str) -> None:
-    """An option of one strategy that another would not look at."""
+    """Report options of ``parallel`` that this strategy does not use."""
     for key in fields.values:
         owners = next((owners for owners, keys in STRATEGY_KEYS.items() if key in keys), None)
         if owners is not None and strategy not in owners:
@@ -204,7 +204,7 @@ def _refuse_strange(fields: Fields, strategy: str) -> None:
 
 
 def _compile(fields: Fields) -> bool | dict[str, Any]:
-    """``true``, or what ``torch.compile`` is to be given."""
+    """Return whether to compile, or the arguments of ``torch.compile``."""
     value = fields.take("compile", "bool | dict", default=False)
     if not isinstance(value, Mapping):
         return bool(value)
@@ -423,7 +423,7 @@ def _hook(tree: Tree, path: Path, findings: list[Finding]) -> HookPlan | None:
 
 
 def _init_from(tree: Tree, root: Fields) -> dict[str, Any]:
-    """Weights to start from: a path, or a mapping. That a file may run code is never a config's to say."""
+    """Return the weights to start from: a path, or a mapping. No config can allow a file to run code."""
     value = root.take("init_from", "str | dict", default=None)
     if not isinstance(value, Mapping):
         _look_for(root, "init_from", value)
@@ -438,7 +438,7 @@ def _init_from(tree: Tree, root: Fields) -> dict[str, Any]:
 
 
 def _look_for(fields: Fields, key: str, path: str | None) -> None:
-    """A file that is not there may be there where the run will be: a warning."""
+    """Warn about a missing file. It is no error, because it may be there on the machine that trains."""
     if not path or "://" in path or os.path.exists(path):
         return
     folder, name = os.path.split(path)
@@ -484,7 +484,7 @@ def _all_mappings(values: Mapping[Any, Any]) -> bool:
 
 
 def _nothing(kind: str) -> Spec:
-    """Stands where a finding says that something is missing; never built."""
+    """Return a spec in place of a missing one, which a finding reports. It is never built."""
     return Spec(kind=kind, name="")
 
 

@@ -1,6 +1,6 @@
 """JSON Schema of the native config, so that an editor completes and checks it.
 
-Sections come from the lowering itself: it reads a sample while someone watches what it asks for. Components come
+Sections come from the lowering itself: it reads a sample, and the keys that it asks for are recorded. Components come
 from the registries. So the schema knows what the engine knows, and nothing has to be kept in step.
 """
 
@@ -64,7 +64,7 @@ _DOTTED = r"^[A-Za-z_]\w*(\.\w+)+$"
 
 
 def schema(index: Index | None = None) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of the native config."""
+    """Return the JSON Schema (draft 2020-12) of the native config."""
     registry.load_builtins()
     index = index or Index()
     with watch() as asked:
@@ -132,7 +132,7 @@ class _Sections:
         return any(ask.path == path for ask in self.asked)
 
     def _item(self, path: tuple[Any, ...]) -> dict[str, Any]:
-        """One item of a list: a mapping, or the bare name of a component."""
+        """Return the schema of an item of a list: a mapping, or the bare name of a component."""
         kind = next((a.kind for a in self.asked if a.path == path and a.key == "*" and a.kind), "")
         return {"anyOf": [_named(kind, self.index), self.mapping(path)]} if kind else self.mapping(path)
 
@@ -153,7 +153,7 @@ def _one_or_many(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _component(kind: str, index: Index) -> dict[str, Any]:
-    """A mapping with ``type``; the parameters follow from it."""
+    """Return the schema of a mapping with ``type``, on which the parameters depend."""
     entries = _entries(kind, index)
     names = {"anyOf": [{"enum": [entry.name for entry in entries]}, {"type": "string", "pattern": _DOTTED}]}
     cases = [_case(kind, entry) for entry in entries]
@@ -252,7 +252,7 @@ def _literal(text: str | None) -> Any:
 
 
 def markdown(index: Index | None = None) -> str:
-    """The same as a reference to read: sections with their keys, then every component by kind."""
+    """Return the schema as Markdown: sections with their keys, then every component by kind."""
     registry.load_builtins()
     index = index or Index()
     with watch() as asked:
@@ -282,7 +282,7 @@ def _key_table(asked: Sequence[Asked]) -> list[str]:
 
 
 def _shown_part(part: str | int, section: tuple[str | int, ...]) -> str:
-    """Splits, values and items as what they stand for."""
+    """Return a part of a path for the reference: ``SPLIT``, ``VALUE`` and ``*`` stand for any of their kind."""
     if section == ("data",) and part in lower.SPLITS:
         return "SPLIT"
     if section == ("schedule",) and part == "lr":

@@ -7,6 +7,7 @@ from etude.errors import ConfigError
 
 class _Faced(ConfigError):
     def __str__(self) -> str:
+        # KeyError's own __str__ would show a repr.
         return "\n".join(str(finding) for finding in self.findings)
 
 

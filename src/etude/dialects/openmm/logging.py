@@ -74,6 +74,7 @@ def get_logger(
     logger = logging.getLogger(name)
     if name in logger_initialized or any(name.startswith(known) for known in logger_initialized):
         return logger
+    # As in mmcv: a handler of the root logger, which torch's DDP may add, would print every line again.
     for handler in logger.root.handlers:
         if type(handler) is logging.StreamHandler:
             handler.setLevel(logging.ERROR)

@@ -42,6 +42,7 @@ def load_fitting(module: nn.Module, state_dict: Any) -> Mismatch:
     if metadata is not None:
         state._metadata = metadata  # type: ignore[attr-defined]
     _load(module, state, metadata, "", found)
+    # As in the originals, these counters may be missing.
     found.missing = [key for key in found.missing if "num_batches_tracked" not in key]
     return found
 
@@ -50,6 +51,7 @@ def _load(module: Any, state: Any, metadata: Any, prefix: str, found: Mismatch) 
     if is_wrapper(module) or _is_for_tests(module):
         module = module.module
     local = {} if metadata is None else metadata.get(prefix[:-1], {})
+    # Not load_state_dict, which raises for a wrong shape even if not strict; the originals load the rest.
     module._load_from_state_dict(state, prefix, local, True, found.missing, found.unexpected, found.errors)
     for name, child in module._modules.items():
         if child is not None:
@@ -63,7 +65,7 @@ def _load(module: Any, state: Any, metadata: Any, prefix: str, found: Mismatch) 
 
 
 def _is_for_tests(module: Any) -> bool:
-    """MMEngine's ``BaseTTAModel``, of the installed mmengine, holds the model that a checkpoint has the weights of."""
+    """Return whether ``module`` is a ``BaseTTAModel`` of the installed mmengine, which holds the model itself."""
     loaded = sys.modules.get("mmengine.model.test_time_aug")
     return loaded is not None and isinstance(module, loaded.BaseTTAModel)
 

@@ -48,6 +48,7 @@ def parameters_behind(loss: torch.Tensor) -> set[int]:
         if node is None or node in seen:
             continue
         seen.add(node)
+        # Only the nodes that add to a parameter's gradient have it.
         if hasattr(node, "variable"):
             found.add(id(node.variable))
         waiting.extend(parent for parent, _ in node.next_functions)

@@ -57,6 +57,7 @@ class LazyConfig:
 
         Without ``keys`` a Python file gives the mappings and OmegaConf lists whose names do not begin with ``_``.
         """
+        # Both originals do this: it only shortens the path.
         filename = os.fspath(filename).replace("/./", "/")
         extension = os.path.splitext(filename)[1]
         try:

@@ -109,6 +109,7 @@ def _require_configs(cfg: Any, key: str) -> None:
     for length in range(1, len(parts)):
         prefix = ".".join(parts[:length])
         value = package.select(cfg, prefix, default=None)
+        # As in the originals: ``update`` makes the levels that are missing.
         if value is None:
             return
         if not package.is_config(value):

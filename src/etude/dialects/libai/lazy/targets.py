@@ -20,11 +20,12 @@ def locate(name: str) -> Any:
         from etude.dialects import imports
 
         imports.install()
+    # As detectron2 does: pydoc first, then Hydra's walk for what pydoc misses (torch.optim.sgd.SGD).
     import pydoc  # slow to import, and not needed for a check
 
     try:
         found = pydoc.locate(name)
-    except pydoc.ErrorDuringImport:
+    except pydoc.ErrorDuringImport:  # the walk raises it again and names the part
         found = None
     return found if found is not None else _walk(name)
 

@@ -104,6 +104,7 @@ def setup_dist_util(cfg: Any) -> None:
     cfg.data_parallel_size = world.size
     cfg.num_nodes, cfg.num_gpus_per_node = _util.num_nodes, _util.num_gpus_per_node
     if try_get_key(cfg, "pipeline_num_layers") is None:
+        # LiBai's value without a pipeline.
         cfg.pipeline_num_layers = 10000
     cfg.device_type = _util.device_type
     join(world)

@@ -198,6 +198,7 @@ class TrainerBase:
         values = {name: _detached_mean(value) for name, value in loss_dict.items()}
         storage.put_scalar(f"{prefix}total_loss", sum(value for name, value in values.items() if "loss" in name))
         if len(values) > 1:
+            # As in LiBai, without the prefix, and a value of the name total_loss replaces the sum.
             storage.put_scalars(**values)
 
 
@@ -344,6 +345,7 @@ class GraphTrainer(TrainerBase):
         mixup = getattr(self.data_loader, "mixup_func", None)
         data = _concatenate_batches([get_batch(batch, input_placement_device, mixup) for batch in drawn])
         data_time = time.perf_counter() - start
+        # As in LiBai, whose graph returns one value per micro-batch.
         loss_dict = {
             name: value.mean() if "loss" in name else value.sum() for name, value in self.graph(**data).items()
         }

@@ -52,7 +52,6 @@ from etude.plan import Plan, Spec
 if TYPE_CHECKING:
     from etude.build import Options
 
-SEED = 3407
 __all__ = ["blocks", "build"]
 
 
@@ -90,6 +89,7 @@ def _saver(plan: Plan, config: Config, paths: list[Path], world: World, level: i
     latest = latest_of(train.SaveDir)
     if latest.is_dir():
         Lock(latest).release()
+    # A run that resumes from its own checkpoint stays in its folder.
     inside = any(latest.resolve() in path.resolve().parents for path in paths)
     try:
         return Saver(train.SaveDir, config=config, loggingLevel=level, reserve=inside)

@@ -135,6 +135,7 @@ def getAllHooks(hooks: Iterable[Any]) -> dict[str, ChainHook]:
         key = entry["key"] if isinstance(entry, Mapping) else entry.Key
         params = entry["params"] if isinstance(entry, Mapping) else entry.Params
         found = HookRegistry.get(key)
+        # As in McQuic, the params of a function are ignored.
         made.append(found if hasattr(found, "hookType") else found(**params))
     return splitHooks(*made)
 
@@ -162,6 +163,7 @@ class DisablePostProcessAfterEpoch(EpochStartHook):
         self.epoch = epoch
 
     def epochStart(self, step: int, epoch: int, trainer: Any, *args: Any, logger: Any, **kwds: Any) -> None:
+        # Strictly greater, as in McQuic 0.1.40: the epoch of that number still has it.
         trainer._model.PostProcessEnabled = not (epoch > self.epoch > 0)
 
 

@@ -45,6 +45,7 @@ class Registry:
     def get(cls, key: str, logger: Any = logging.root) -> Any:
         cls._fill()
         if key not in cls._map:
+            # Spelt as in McQuic, without the key that is missing.
             raise KeyError(f"No entry for {cls.__name__}. Avaliable entries are: \n{cls.summary()}.")
         value = cls._map[key]
         logger.debug('Get <%s> from "%s".', _full_name(value), cls.__name__)
@@ -78,6 +79,7 @@ class Registry:
         cls._fill()
         if not cls._map:
             return "{}\n"
+        # The width keeps yaml from breaking long lines.
         text = yaml.safe_dump({key: _full_name(value) for key, value in cls._map.items()}, width=10**6)
         if "" in cls._map:
             return text

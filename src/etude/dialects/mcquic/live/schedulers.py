@@ -30,10 +30,12 @@ class MultiStepLRWithWarmUp(LRScheduler):
     ) -> None:
         self.milestones, self.gamma = set(milestones), gamma
         self.warmUp = min(milestones)
+        # ``verbose`` is not passed on: torch no longer takes it.
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
         epoch = self.last_epoch
+        # As in McQuic: at the first milestone m the rate is (m + 1) / m of the base. It stays there, as m never decays.
         if epoch <= self.warmUp:
             return [base * (epoch + 1.0) / self.warmUp for base in self.base_lrs]
         factor = self.gamma if epoch in self.milestones else 1.0
@@ -119,6 +121,7 @@ class CosineAnnealingWarmupRestarts(LRScheduler):
         elif mult == 1.0:
             self.cycle, self.step_in_cycle, self.cur_cycle_steps = epoch // first, epoch % first, first
         else:
+            # As in McQuic, without the warm-up that step() leaves out of the stretching, so the two disagree.
             number = int(math.log(epoch / first * (mult - 1) + 1, mult))
             self.cycle = number
             self.step_in_cycle = epoch - int(first * (mult**number - 1) / (mult - 1))

@@ -83,6 +83,7 @@ class Trainer(Restorable):
         self._optimizer = self._logged("optimizer", "Optimizer", lambda: optimFn(model.parameters(), **optim.Params))
         self._scheduler = self._logged("LR scheduler", "LR scheduler", lambda: schdrFn(self._optimizer, **schdr.Params))
         self.run.optimizers = {"": self._optimizer}
+        # McQuic's values before any validation: hooks read them.
         self.bestRate, self.bestDistortion = 1e10, -1.0
         self.keepLast, self.seed = False, 3407
         #: Writes results for ``etude runs``, ``show`` and ``report``.
@@ -199,6 +200,7 @@ class Trainer(Restorable):
         for own, wanted in zip(self._optimizer.param_groups, rates, strict=True):
             own.update(wanted)
         if not isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            # torch warns of scheduler steps before the first step of the optimizer.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for _ in range(self._epoch):
@@ -277,6 +279,7 @@ class Trainer(Restorable):
     def _with_own(self, name: str, users: ChainHook | None) -> ChainHook:
         own = {
             "StepFinish": self._stepFinishHook,
+            # As in McQuic, before epoch 0, too, and never after the last one.
             "EpochStart": EpochFrequencyHook((self.config.Train.ValFreq, self.validate)),
             "EpochFinish": EpochFrequencyHook((1, self.log)),
         }
@@ -451,6 +454,7 @@ class Bridge(Hook):
         """Step the scheduler. ReduceLROnPlateau gets the last result of the target, negated if its mode is ``min``."""
         trainer = self.trainer
         if isinstance(trainer._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            # McQuic gives it no result, so that this scheduler always fails there.
             result = trainer.results.get(trainer.config.Train.Target, 0.0)
             trainer._scheduler.step(-result if trainer._scheduler.mode == "min" else result)
         else:

@@ -175,6 +175,7 @@ class JumpAlter(JumpValue):
         self._milestone, self._valueAfterMilestone = milestone, valueAfterMilestone
 
     def calc(self) -> None:
+        # As in McQuic, the falls are compared with the milestone, not the epoch.
         if self._iteration > self._milestone:
             self._value = self._valueAfterMilestone
         else:

@@ -214,6 +214,7 @@ def _config(plan: Plan, options: Options) -> Any:
         if extras.get(key):
             cfg[key] = extras[key]
     if options.resume is not None:
+        # ``--resume`` without a path is an empty string: the runner looks for the newest file.
         cfg["resume_from" if options.resume else "auto_resume"] = options.resume or True
     return cfg
 
@@ -233,6 +234,7 @@ def _join_group(cfg: Any, extras: Mapping[str, Any]) -> bool:
     if launcher == "none" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         launcher = "pytorch"
     if launcher == "none":
+        # One process trains on one device, whatever the config lists, as with --gpu-id of the scripts.
         cfg["gpu_ids"] = [*(extras.get("gpu_ids") or [extras.get("gpu_id") or 0])][:1]
         return False
     if not torch.distributed.is_initialized():
@@ -381,6 +383,7 @@ def _as_mistake(error: Exception, plan: Plan, what: str, at: str) -> EtudeError:
     """Return the error to report: one of the user's code if that raised it, else one of the config."""
     place = at or (display(plan.files[0]) if plan.files else "")
     raised = checks.raised_by_user(error)
+    # str() of a KeyError is the repr of its argument, with quotes.
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     text += release_hint(text)
     if raised is not None or not isinstance(error, TypeError | ValueError | KeyError | AssertionError):

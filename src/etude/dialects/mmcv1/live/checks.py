@@ -18,6 +18,7 @@ _LIBRARIES = (os.path.dirname(os.path.abspath(etude.__file__)) + os.sep, "<froze
 class MissingOutput(UserCodeError, KeyError):
     """A model's step does not return what the runner or a hook needs."""
 
+    # KeyError's own __str__ would show the repr of the message.
     __str__ = Exception.__str__
 
 

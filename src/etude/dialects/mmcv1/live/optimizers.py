@@ -16,6 +16,7 @@ from etude.errors import suggest
 OPTIMIZERS = Registry("optimizer", scope="mmcv")
 OPTIMIZER_BUILDERS = Registry("optimizer builder", scope="mmcv")
 
+# The layers that mmcv counts as norms: RMSNorm is none of them.
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 
 #: The keys of ``paramwise_cfg``. mmcv ignores others, so a misspelt one is only a warning.
@@ -74,6 +75,7 @@ class DefaultOptimizerConstructor:
     def __call__(self, model: nn.Module) -> torch.optim.Optimizer:
         inner = getattr(model, "module", model)
         settings = self.optimizer_cfg.copy()
+        # As in mmcv, rules give one group per parameter, even where groups would be equal.
         if not self.paramwise_cfg:
             settings["params"] = inner.parameters()
             return build_from_cfg(settings, OPTIMIZERS)  # type: ignore[no-any-return]
@@ -87,6 +89,7 @@ class DefaultOptimizerConstructor:
     ) -> None:
         """Append a group per parameter of ``module`` and, after those, of its children."""
         custom = self.paramwise_cfg.get("custom_keys", {})
+        # Longest first, then by alphabet: a sort with reverse=True keeps the order of equals.
         ordered = sorted(sorted(custom), key=len, reverse=True)
         for name, param in module.named_parameters(recurse=False):
             group: dict[str, Any] = {"params": [param]}
@@ -111,6 +114,7 @@ class DefaultOptimizerConstructor:
     def _rules(self, module: nn.Module, name: str) -> dict[str, Any]:
         get, group = self.paramwise_cfg.get, {}
         norm = isinstance(module, _NORMS)
+        # As in mmcv, a Conv2d with one input channel counts as depth-wise, Conv1d and Conv3d never do.
         depthwise = isinstance(module, nn.Conv2d) and module.in_channels == module.groups
         if name == "bias" and not norm:
             group["lr"] = self._scaled_lr(get("bias_lr_mult", 1.0))

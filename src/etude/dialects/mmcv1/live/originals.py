@@ -46,6 +46,7 @@ class Scripts:
     def datasets(self, cfg: Any) -> list[Any]:
         """Build the training data and, if the workflow validates, the val split with the training pipeline."""
         train, found = cfg["data"]["train"], [self.build_dataset(cfg["data"]["train"])]
+        # The scripts count entries: a workflow of three gets no val split, and the runner refuses it.
         if len(cfg.get("workflow") or [None]) == 2:
             val = copy.deepcopy(cfg["data"]["val"])
             inner = train.get("dataset") if isinstance(train, Mapping) else None

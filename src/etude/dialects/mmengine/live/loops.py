@@ -111,6 +111,7 @@ class _TrainLoop(BaseLoop):
         if len(self.dynamic_milestones) == 1:
             return
         now = self._epoch if isinstance(self, EpochBasedTrainLoop) else self._iter
+        # As in MMEngine, one early: an interval rules as soon as the counter plus 1 has reached its start.
         self.val_interval = self.dynamic_intervals[bisect.bisect(self.dynamic_milestones, now + 1) - 1]
 
     def _validate(self) -> None:
@@ -211,6 +212,7 @@ class EpochBasedTrainLoop(_TrainLoop):
         run, begin = self.core, self._batches_done()
         run.hooks.before_epoch(run)
         self.runner.model.train()
+        # Generators come last: hooks and the start of a pass may draw, and the file has the state from after that.
         batches = self.passes.begin(self._epoch, begin)
         self.runner.restore_generators()
         for idx, data_batch in enumerate(batches, start=begin):
@@ -247,6 +249,7 @@ class IterBasedTrainLoop(_TrainLoop):
         super().__init__(runner, dataloader, val_begin, val_interval, dynamic_intervals)
         self._max_iters = int(max_iters)
         assert self._max_iters == max_iters, f"`max_iters` should be a integer number, but get {max_iters}"
+        # As in MMEngine: hooks and schedulers that count epochs act once in a run by iterations.
         self._max_epochs = 1
         self.dataloader_iterator = _InfiniteDataloaderIterator(self.dataloader, self.passes)
 

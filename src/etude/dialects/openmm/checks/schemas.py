@@ -199,8 +199,7 @@ class Components:
 
 
 def of_parameter(parameter: scan.Parameter) -> dict[str, Any]:
-    """The type that a parameter declares, and its default where a file can write it; None where that is the default,
-    whatever was declared."""
+    """Return the declared type of a parameter, or null if that is its default, and the default if it can be written."""
     made = of_annotation(parameter.annotation)
     if parameter.default == "None":
         return {"anyOf": [made, _NULL]} if made and _NULL not in made.get("anyOf", ()) else made
@@ -256,7 +255,7 @@ def markdown(
 
 
 def _words(signature: scan.Signature | None, given: Collection[str]) -> str:
-    """``interval=1, by_epoch=True``"""
+    """Return the parameters as ``interval=1, by_epoch=True``."""
     if signature is None:
         return "…"
     taken = [p for p in signature.parameters if p.name not in given]

@@ -104,7 +104,7 @@ class _Slips:
             self._error((*path, "type"), name, f"{self._no(meant, path)} is called {name!r}", f"{scope}{dot}{meant}")
 
     def _no(self, meant: str, path: Path) -> str:
-        """``no transform``: the kind of what was probably meant, by the table that it is registered in."""
+        """Return ``no transform`` and the like: the kind of what was probably meant, by the table that it is in."""
         table = next((table for table, name in self.low.registered if name == meant), "")
         kind = "transform" if "pipeline" in path else table.lower().replace("_", " ").removesuffix("s")
         kind = "loss" if table == "LOSSES" else kind
@@ -137,7 +137,7 @@ def _slip_of(word: str, words: Iterable[str]) -> str | None:
 
 
 def _bare(name: str) -> str:
-    """``mmcls.ResNet`` and ``mmcls.models.ResNet`` → ``ResNet``."""
+    """Return ``ResNet`` for ``mmcls.ResNet`` and ``mmcls.models.ResNet``."""
     return name.rpartition(".")[2] if name.startswith("mm") else name
 
 

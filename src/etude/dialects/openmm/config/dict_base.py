@@ -80,6 +80,7 @@ class AttributeDict(dict[Any, Any]):
                 self[key] = value
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
+        # Not dict.setdefault, which would store a plain dict.
         if key not in self:
             self[key] = default
         return self[key]

@@ -166,6 +166,7 @@ def _atom(value: Any) -> str:
         return f"float('{value}')"
     text = repr(value)
     try:
+        # What has no literal form is written as a text: a dump begins every run and must not stop it.
         ast.parse(text, mode="eval")
     except (SyntaxError, ValueError):
         return repr(text)

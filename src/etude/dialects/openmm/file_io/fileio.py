@@ -93,6 +93,7 @@ class PickleHandler(BaseFileHandler):
         return data_pickle.load(file, _CLASSES, **kwargs)
 
     def dump_to_fileobj(self, obj: Any, file: Any, **kwargs: Any) -> None:
+        # The default of mmcv and MMEngine.
         kwargs.setdefault("protocol", 2)
         pickle.dump(obj, file, **kwargs)
 
@@ -241,6 +242,7 @@ class FileClient:
     ) -> Any:
         """Register a backend for clients, as :func:`register_backend` does for functions; also as a decorator."""
         if backend is None:
+            # A decorator registers the class and returns it.
             return lambda kind: (cls._register_backend(name, kind, force, prefixes), kind)[1]
         return cls._register_backend(name, backend, force, prefixes)
 
@@ -277,6 +279,7 @@ class FileClient:
         return bool(self.client.allow_symlink)
 
     def __getattr__(self, name: str) -> Any:
+        # Asked for before ``__new__`` has set it, it would lead back here without end.
         if name == "client":
             raise AttributeError(name)
         return getattr(self.client, name)

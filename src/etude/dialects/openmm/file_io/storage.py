@@ -330,6 +330,7 @@ def _replace(filepath: Any, data: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+        # mkstemp makes files that only their owner can read.
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
@@ -338,6 +339,7 @@ def _replace(filepath: Any, data: bytes) -> None:
 
 
 def _umask() -> int:
+    # The mask can only be read by setting it.
     mask = os.umask(0)
     os.umask(mask)
     return mask

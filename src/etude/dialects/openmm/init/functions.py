@@ -68,6 +68,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
         )
     low, high = below((a - mean) / std), below((b - mean) / std)
     with torch.no_grad():
+        # Draws and order of operations are those of torch's trunc_normal_, so that the bits are.
         tensor.uniform_(2 * low - 1, 2 * high - 1)
         tensor.erfinv_()
         tensor.mul_(std * math.sqrt(2.0)).add_(mean)

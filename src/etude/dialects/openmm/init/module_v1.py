@@ -28,6 +28,7 @@ class BaseModule(InitModule):
     """Initialises itself by ``init_cfg``, then its children. With only a ``Pretrained`` rule, children are skipped."""
 
     def init_weights(self) -> None:
+        # As in mmcv, the logger that was set up first: that of the train script.
         logger = get_logger(next(iter(logger_initialized), "mmcv"))
         with notes_of(self, logger):
             name = type(self).__name__
@@ -37,6 +38,7 @@ class BaseModule(InitModule):
             if self.init_cfg:
                 print_log(f"initialize {name} with init_cfg {self.init_cfg}", logger=logger, level=logging.DEBUG)
                 initialize(self, self.init_cfg)
+                # As in mmcv: children are skipped and ``is_init`` stays False. A list of rules does not skip them.
                 if isinstance(self.init_cfg, dict) and self.init_cfg.get("type") == "Pretrained":
                     return
             for child in self.children():

@@ -147,6 +147,7 @@ def update_init_info(module: nn.Module, init_info: str) -> None:
                 f"`{type(module).__name__}`. Do not add or replace parameters there."
             )
         mean = parameter.data.mean().cpu()
+        # As in the originals, a parameter counts as changed if its mean has changed.
         if notes[parameter]["tmp_mean_value"] != mean:
             notes[parameter]["init_info"] = init_info
             notes[parameter]["tmp_mean_value"] = mean

@@ -133,7 +133,9 @@ def save_atomically(checkpoint: Any, filename: str) -> None:
 
 
 def _moved(value: Any, map_location: Any) -> Any:
-    """Tensors on the device that ``map_location`` names. Files are read to the CPU: other forms need nothing."""
+    """Return ``value`` with tensors on the device ``map_location``. Other forms of it need nothing: files are read
+    to the CPU.
+    """
     if not isinstance(map_location, str | torch.device) or torch.device(map_location).type == "cpu":
         return value
     if isinstance(value, torch.Tensor):

@@ -88,6 +88,7 @@ def _announce(launcher: str, port: int | None) -> None:
 
 def random_seed_everywhere(device: torch.device) -> int:
     """Draw a seed below 2**31; all ranks get that of rank 0."""
+    # As in the originals, every rank draws, although one number is used: their generators move alike.
     seed = np.random.randint(2**31)
     if get_world_size() == 1:
         return int(seed)

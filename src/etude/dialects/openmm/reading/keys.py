@@ -22,7 +22,7 @@ def texts_of(path: str, text: str, depth: int = 6) -> list[str]:
 
 
 def keys_in(texts: Sequence[str]) -> set[str]:
-    """Top-level keys that are written in the texts, whatever their format."""
+    """Return the top-level keys that are written in the texts, whatever their format."""
     pattern = re.compile(r"^[ \t]?[\"']?(\w+)[\"']?[ \t]*[=:](?!=)|^\{?\s*\"(\w+)\"\s*:", re.MULTILINE)
     return {name for text in texts for pair in pattern.findall(text) for name in pair if name}
 

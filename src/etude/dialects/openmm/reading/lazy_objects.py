@@ -99,7 +99,7 @@ class LazyAttr(_StandIn):
 
     @property
     def module(self) -> str:
-        """The dotted path of what this is an attribute of."""
+        """Return the dotted path of the owner."""
         return self.source.dotpath
 
     @property
@@ -126,7 +126,7 @@ LAZY = (LazyObject, LazyAttr)
 
 @contextmanager
 def read_base() -> Iterator[None]:
-    """``with read_base(): from .base import *`` marks the imports of a config's bases."""
+    """Mark the imports of a config's bases: ``with read_base(): from .base import *``."""
     yield
 
 
@@ -136,7 +136,7 @@ def built(value: Any) -> Any:
 
 
 def named(value: Any) -> Any:
-    """Plain dicts, lists and tuples all the way down, stand-ins as their dotted names."""
+    """Return nested plain dicts, lists and tuples, with stand-ins as their dotted names."""
     if isinstance(value, LAZY):
         return value.dotpath
     if isinstance(value, dict):
@@ -147,7 +147,7 @@ def named(value: Any) -> Any:
 
 
 def attribute_of(owner: Any, name: str) -> Any:
-    """``owner.name``; for a module also its submodule of that name, imported now."""
+    """Return ``owner.name``; of a module also its submodule of that name, imported now."""
     try:
         return getattr(owner, name)
     except AttributeError:

@@ -22,8 +22,11 @@ class ConfigParsingError(ConfigRuntimeError):
 
 
 def is_lazy(text: str, path: str) -> bool:
-    """Pure-Python style has ``with read_base():``, a relative import, or an import from outside the standard library;
-    an assignment to ``_base_`` before any of those makes it text style."""
+    """Return whether a config is in pure-Python style.
+
+    It is if it has ``with read_base():``, a relative import, or an import from outside the standard library, and no
+    assignment to ``_base_`` before them.
+    """
     for node in statements(parsed(text, path)):
         if assigns_base(node):
             return False

@@ -88,7 +88,7 @@ def _to_target(target: ast.expr, value: ast.expr, line: int) -> Iterator[Written
 
 
 def _path_of(target: ast.expr) -> Path:
-    """``model.neck["out"]`` → ``("model", "neck", "out")``; ``_base_.model`` counts as ``model``."""
+    """Return ``("model", "neck", "out")`` for ``model.neck["out"]``; ``_base_.model`` counts as ``model``."""
     if isinstance(target, ast.Name):
         return () if target.id == "_base_" else (target.id,)
     if isinstance(target, ast.Attribute):
@@ -100,7 +100,7 @@ def _path_of(target: ast.expr) -> Path:
 
 
 def _by_method(call: ast.Call) -> Iterator[Written]:
-    """``model.update(dict(a=1))``, ``model.merge(...)``, ``train_cfg.update(max_epochs=5)``."""
+    """Yield what ``model.update(dict(a=1))``, ``model.merge(...)`` and ``train_cfg.update(max_epochs=5)`` write."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("update", "merge"):
         return
     path = _path_of(call.func.value)

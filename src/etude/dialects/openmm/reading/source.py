@@ -94,7 +94,7 @@ def missing_weights(file: Any) -> tuple[str, str] | None:
 
 
 def with_predefined(text: str, path: str) -> str:
-    """``{{ fileDirname }}`` and its kin, replaced in the text."""
+    """Return the text with ``{{ fileDirname }}`` and the other predefined variables replaced."""
     if "{{" not in text:
         return text
     stem, extension = os.path.splitext(os.path.basename(path))
@@ -103,12 +103,13 @@ def with_predefined(text: str, path: str) -> str:
         "fileBasenameNoExtension": stem, "fileExtname": extension,
     }  # fmt: skip
     for name, value in values.items():
+        # Backslashes of Windows paths would be escapes in the literal that the path stands in.
         text = re.sub(r"\{\{\s*" + name + r"\s*\}\}", lambda _, v=value: v.replace("\\", "/"), text)  # type: ignore[misc]
     return text
 
 
 def with_environment(text: str, path: str) -> tuple[str, dict[str, str]]:
-    """``{{$NAME:default}}`` replaced by the environment's value, and the values that were used."""
+    """Return the text with ``{{$NAME:default}}`` replaced, and the environment variables that were used."""
     used: dict[str, str] = {}
 
     def replace(match: re.Match[str]) -> str:
@@ -127,7 +128,7 @@ def with_environment(text: str, path: str) -> tuple[str, dict[str, str]]:
 
 
 def with_placeholders(text: str) -> tuple[str, dict[str, str]]:
-    """``{{ _base_.a.b }}`` swapped for unique strings, and which path each stands for."""
+    """Return the text with unique strings in place of ``{{ _base_.a.b }}``, and the path of each string."""
     names: dict[str, str] = {}
 
     def replace(match: re.Match[str]) -> str:
@@ -139,7 +140,7 @@ def with_placeholders(text: str) -> tuple[str, dict[str, str]]:
 
 
 def filled(value: Any, names: Mapping[str, str], base: Any, path: str) -> Any:
-    """``value`` with the placeholders replaced by what the bases say."""
+    """Return ``value`` with placeholders replaced by the values of the bases."""
     if isinstance(value, dict):
         for key, item in dict.items(value):
             dict.__setitem__(value, key, filled(item, names, base, path))
@@ -211,7 +212,7 @@ def config_keys(namespace: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def warn_if_deprecated(values: dict[Any, Any], path: str) -> None:
-    """Use up ``_deprecation_`` with a warning that names what to use instead."""
+    """Remove ``_deprecation_``, and warn with the replacement that it names."""
     note = values.pop(DEPRECATION, None)
     if note is None:
         return
@@ -224,7 +225,7 @@ def warn_if_deprecated(values: dict[Any, Any], path: str) -> None:
 
 
 def listed(bases: Any, path: str) -> list[str]:
-    """``_base_`` as a list of names."""
+    """Return ``_base_`` as a list of names."""
     names = [bases] if isinstance(bases, str) else list(bases) if isinstance(bases, list | tuple) else None
     if names is None or not all(isinstance(name, str) for name in names):
         raise ConfigTypeError(f"`_base_` is a file name or a list of them, not {bases!r}", at=path)
@@ -232,7 +233,7 @@ def listed(bases: Any, path: str) -> list[str]:
 
 
 def unite(bases: list[tuple[str, dict[Any, Any]]], path: str, start: Any) -> Any:
-    """Several bases as one; the same key in two of them is a mistake."""
+    """Return several bases as one. Raises an error if two of them have the same key."""
     for name, values in bases:
         twice = sorted(str(key) for key in start.keys() & values.keys())
         if twice:

@@ -176,7 +176,7 @@ def base_file(name: str, path: str) -> tuple[str, str | None]:
 
 
 def scoped(values: Any, scope: str, outer: bool = True) -> Any:
-    """Outermost dicts with a ``type`` get ``_scope_``, so that their names are looked up in that package."""
+    """Add ``_scope_`` to the outermost dicts with a ``type``, so that their names are looked up in that package."""
     if isinstance(values, dict):
         if outer and "type" in values:
             outer = False

@@ -41,7 +41,7 @@ def tree_of(source: Source, path: str, overrides: Sequence[str], options: Mappin
 
 
 def refuse_python(path: str, options: Mapping[str, Any]) -> None:
-    """``--no-python-config`` refuses configs that are programs."""
+    """Raise an error for a Python config, which is a program, under ``--no-python-config``."""
     if options.get("no_python_config") and path.endswith(".py"):
         raise ConfigError("a Python config is a program; --no-python-config refuses it", at=path)
 

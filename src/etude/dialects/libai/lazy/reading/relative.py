@@ -41,6 +41,7 @@ DETECTRON2 = Flavour("detectron2", "does not exist.", explains_folders=True)
 
 def fresh_package(flavour: Flavour, path: str) -> str:
     """Return a unique package name, so that config files do not share modules."""
+    # Four digits, as the originals have.
     return f"{flavour.prefix}{os.urandom(2).hex()}.{os.path.basename(path)}"
 
 
@@ -87,6 +88,7 @@ def config_imports(flavour: Flavour) -> Iterator[None]:
             return real() if sketch is None else sketch.importing(name, real, fromlist)
         return _config_module(flavour, _find(flavour, globals["__file__"], name, level), fromlist or ())
 
+    # As detectron2 does: configs are found by path, need no package, and are never cached.
     builtins.__import__ = load
     try:
         yield
@@ -127,6 +129,7 @@ def _config_module(flavour: Flavour, path: str, names: Any) -> ModuleType:
         if name not in module.__dict__:
             missing = ImportError(f"cannot import name {name!r} from config file {path}", name=name, path=path)
             raise hinted(missing, near(name, [known for known in vars(module) if not known.startswith("_")]))
+        # As in detectron2, a dict becomes a config when it is imported, and not where it is defined.
         if isinstance(module.__dict__[name], dict):
             module.__dict__[name] = dict_config(module.__dict__[name])
     return module

@@ -215,6 +215,7 @@ def _loader(
 
 
 def _seed_worker(worker_id: int) -> None:
+    # numpy takes no larger seeds.
     seed = torch.initial_seed() % 2**32
     random.seed(seed)
     np.random.seed(seed)

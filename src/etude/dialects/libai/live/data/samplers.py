@@ -36,6 +36,7 @@ class CyclicSampler(Sampler[list[int]]):
         self.data_parallel_rank, self.data_parallel_size = data_parallel_rank, data_parallel_size
         self.micro_batch_size = micro_batch_size
         self.actual_batch_size = micro_batch_size * data_parallel_size
+        # As in LiBai, samples behind the last whole batch of all processes are never drawn.
         self.data_size_per_epoch = self.data_size // self.actual_batch_size * micro_batch_size
         self.consumed_samples = consumed_samples
         if self.data_size_per_epoch == 0:
@@ -71,11 +72,13 @@ class CyclicSampler(Sampler[list[int]]):
         first = self.data_parallel_rank * self.data_size_per_epoch
         if not self.shuffle:
             return list(range(first, first + self.data_size_per_epoch))
+        # As in LiBai, shuffled inside the share: a process never sees the samples of another one.
         generator = torch.Generator().manual_seed(self.seed + epoch)
         order: list[int] = torch.randperm(self.data_size_per_epoch, generator=generator).tolist()
         return [first + index for index in order]
 
     def __len__(self) -> int:
+        # As in LiBai, the number of samples and not of batches.
         return self.data_size
 
     def set_consumed_samples(self, consumed_samples: int) -> None:

@@ -26,6 +26,7 @@ class MapDataset(Dataset[Any]):
 
     def __init__(self, dataset: Any, map_func: Callable[[Any], Any]) -> None:
         self._dataset, self._map_func = dataset, map_func
+        # detectron2's seed; a generator of its own leaves those of the training alone.
         self._rng = random.Random(42)
         self._fallback_candidates = set(range(len(dataset)))
 

@@ -99,6 +99,7 @@ def seed_all_rng(seed: int | None = None) -> None:
         seed = os.getpid() + int(datetime.now().strftime("%S%f")) + int.from_bytes(os.urandom(2), "big")
         logger.info(f"Using a generated random seed {seed}")
     seed_all(seed)
+    # As in detectron2, for processes that start later.
     os.environ["PYTHONHASHSEED"] = str(seed)
 
 

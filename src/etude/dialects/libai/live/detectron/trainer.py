@@ -173,6 +173,7 @@ class SimpleTrainer(TrainerBase):
         if self.zero_grad_before_forward:
             self.optimizer.zero_grad()
         losses, loss_dict = self._losses_of(data)
+        # As in detectron2, between forward and backward.
         if not self.zero_grad_before_forward:
             self.optimizer.zero_grad()
         self._compute_gradients(losses)

@@ -33,11 +33,13 @@ def corpus_bleu(references: Sequence[Sequence[Tokens]], candidates: Sequence[Tok
             for reference in several:
                 most |= _grams(reference, order)
             right[order] += sum((counts & most).values())
+            # nltk counts at least one n-gram per candidate, also for one that is too short.
             all_of[order] += max(1, sum(counts.values()))
         own_length += len(candidate)
         wanted_length += min((len(reference) for reference in several), key=lambda n: (abs(n - len(candidate)), n))
     if right[1] == 0:
         return 0.0
+    # nltk takes the smallest float for an order without a hit.
     shares = [right[order] / all_of[order] if right[order] else sys.float_info.min for order in _ORDERS]
     return _brevity(own_length, wanted_length) * math.exp(math.fsum(0.25 * math.log(share) for share in shares))
 
@@ -90,6 +92,7 @@ class PPLEvaluator(DatasetEvaluator):
 
     def process(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         for key, value in outputs.items():
+            # LiBai's cap: a large loss must not become infinite.
             self._values.setdefault(key, []).append(math.exp(min(20.0, float(value))))
 
     def evaluate(self) -> dict[str, float]:

@@ -74,6 +74,7 @@ def inference_on_dataset(
     """
     looks = as_evaluator(evaluator)
     looks.reset()
+    # ``eval_iter`` is a float, which may be infinite.
     batches = min(int(min(eval_iter, 1e12)), len(data_loader))
     samples = len(data_loader.dataset)
     wanted = min(batches * batch_size, samples)

@@ -172,6 +172,7 @@ class CommonMetricPrinter(Estimating):
         iteration = storage.iter
         if iteration == self._max_iter:
             return
+        # The windows are LiBai's: all times, 20 values of data_time, 200 of the losses.
         histories = storage.histories()
         seconds = histories["time"].global_avg() if "time" in histories else None
         fetch = histories["data_time"].avg(20) if "data_time" in histories else None

@@ -171,6 +171,7 @@ class EvalHook(HookBase):
 
     def after_step(self) -> None:
         following = self.trainer.iter + 1
+        # The last iteration is evaluated in after_train.
         if self._period > 0 and following % self._period == 0 and following != self.trainer.max_iter:
             self._do_eval()
 

@@ -78,6 +78,7 @@ class BestCheckpointer(HookBase):
             self._patience.forgive(error, self._logger.error)
             return
         self._patience.renew()
+        # As in detectron2, an infinite value is saved as the best, but the next one is not compared with it.
         self._update_best(value, iteration)
 
     def _update_best(self, val: float, iteration: int) -> bool:

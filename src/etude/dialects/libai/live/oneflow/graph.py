@@ -149,6 +149,7 @@ def set_activation_checkpoint(model: Any) -> None:
         )
         return
     try:
+        # LiBai's models have a static method that takes the model.
         own(model)
     except TypeError:
         own()

@@ -86,6 +86,7 @@ def _last(folder: str, *, longer: bool) -> str:
 def has_ended(folder: str) -> bool:
     """Return whether the run of a folder is finished. The command line notes there which attempts were not."""
     name = last_name(folder)
+    # detectron2's checkpoint is a file.
     if name.removesuffix(".pth") != FINAL or os.path.exists(os.path.join(folder, ATTEMPTS)):
         return False
     return not _has_something_left(os.path.join(folder, name))
@@ -149,6 +150,7 @@ def keep_state(trainer: Any) -> None:
     if checkpointer is None or run.step <= trainer.start_iter:
         said.info(f"{run.stopping}: the end after {run.step} of {trainer.max_iter} iterations")
         return
+    # The checkpoint belongs to the last finished iteration, and ``iter`` has moved on.
     after, trainer.iter = trainer.iter, run.step - 1
     try:
         checkpointer.save(f"model_{trainer.iter:07d}", iteration=trainer.iter)

@@ -69,6 +69,7 @@ def msSSIM(x: Tensor, y: Tensor, *, dataRange: float = 1.0, window: int = 11, si
         similarity, structure = _ssim(x, y, kernel, dataRange)
         parts.append(similarity if scale == scales - 1 else structure)
         x, y = F.avg_pool2d(x, 2), F.avg_pool2d(y, 2)
+    # A negative similarity has no real power.
     stacked = torch.stack(parts).clamp(min=1e-6)
     return stacked.pow(weights.view(-1, 1, 1)).prod(0).mean()
 

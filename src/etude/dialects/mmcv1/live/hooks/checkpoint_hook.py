@@ -72,6 +72,8 @@ class CheckpointHook(Hook):
     def _save_checkpoint(self, runner: BaseRunner) -> None:
         assert self.out_dir is not None
         runner.later.settle()
+        # As in mmcv (its PR 1776): with by_epoch=False the epoch runner still writes epoch_N.pth, and the name below,
+        # iter_N.pth, is that of no file: ``last_ckpt`` is wrong and pruning finds nothing.
         current = runner.epoch + 1 if self.by_epoch else runner.iter + 1
         template = self.args.get("filename_tmpl", "epoch_{}.pth" if self.by_epoch else "iter_{}.pth")
         name, last = template.format(current), self._is_last(runner)
@@ -90,6 +92,7 @@ class CheckpointHook(Hook):
         except SaveError as error:
             failed(error)
             return
+        # As in mmcv, only after writing: the file itself names the checkpoint before it.
         _name_last(runner, path)
         runner.later.then(self._patience.renew)
         if self.max_keep_ckpts > 0:
@@ -100,8 +103,10 @@ class CheckpointHook(Hook):
 
     def _prune(self, template: str, current: int, newest: str) -> None:
         assert self.out_dir is not None
+        # An interval of 0 ends here in a ValueError, as in mmcv.
         for step in range(current - self.max_keep_ckpts * self.interval, 0, -self.interval):
             path = os.path.join(self.out_dir, template.format(step))
+            # A template without a number names the file just written, which mmcv would delete.
             if path == newest or not os.path.isfile(path):
                 break
             os.remove(path)

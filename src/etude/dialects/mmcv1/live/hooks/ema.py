@@ -53,18 +53,22 @@ class EMAHook(Hook):
             model.register_buffer(buffer, value.data.clone())
         self.model_buffers = dict(model.named_buffers(recurse=True))
         self._averages = [self.model_buffers[self.param_ema_buffer[name]] for name in self.model_parameters]
+        # Only now: a resume before this point drops the averages, as their buffers do not exist yet.
         if self.checkpoint is not None:
             runner.resume(self.checkpoint)
         self._restore(runner.restored)
 
     def averaged(self, model: nn.Module) -> dict[str, Any]:
         """Return the tensors to average by name."""
+        # As in mmcv, frozen parameters are averaged, too.
         return dict(model.named_parameters(recurse=True))
 
     def after_train_iter(self, runner: BaseRunner) -> None:
         now = runner.iter
+        # Counted from 0, as in mmcv: the first iteration always counts.
         if now % self.interval != 0:
             return
+        # mmcv's formula: warm_up=0 divides by zero in the first iteration, there as here.
         momentum = min(self.momentum, (1 + now) / (self.warm_up + now))
         self._average(momentum)
 
@@ -102,6 +106,7 @@ class EMAHook(Hook):
         pairs = zip(self._averages, self.model_parameters.values(), strict=True)
         moving = [(average, value.detach()) for average, value in pairs if value.is_floating_point()]
         averages = [average for average, _ in moving]
+        # Two operations, as in mmcv: lerp would round differently.
         torch._foreach_mul_(averages, 1 - momentum)
         torch._foreach_add_(averages, [value for _, value in moving], alpha=momentum)
 

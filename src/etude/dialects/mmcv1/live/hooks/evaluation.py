@@ -84,6 +84,7 @@ class EvalHook(Hook):
             raise KeyError(f"rule must be greater, less or None, got {rule!r}")
         if rule is None and key_indicator != "auto":
             rule = self._inferred_rule(key_indicator)
+        # With 'auto', the first results name the key, and both are set again.
         self.rule, self.key_indicator = rule, key_indicator
         if rule is not None:
             self.compare_func = self.rule_map[rule]
@@ -91,7 +92,8 @@ class EvalHook(Hook):
     def require_rule(self, runner: BaseRunner, key: str) -> None:
         """Raise an error if neither ``rule`` nor the name of the result says whether greater or less is better."""
         try:
-            self._inferred_rule(key) if self.rule is None else None
+            if self.rule is None:
+                self._inferred_rule(key)
         except ValueError as error:
             raise ConfigValueError(str(error), at=place_of(runner, "save_best")) from error
 
@@ -188,6 +190,7 @@ class EvalHook(Hook):
 
         If it fails, a checkpoint is saved, so that the run can resume once the mistake is fixed.
         """
+        # mmcv leaves the model in eval mode, so that the rest of the epoch trains without dropout and batch statistics.
         training, generators = runner.model.training, Snapshot.take()
         try:
             self._do_evaluate(runner)
@@ -203,8 +206,10 @@ class EvalHook(Hook):
         self._take(runner, results)
 
     def _take(self, runner: BaseRunner, results: Any) -> None:
+        # TextLoggerHook removes it. A tracker that is listed before gets it as a value, as in mmcv.
         runner.log_buffer.output["eval_iter_num"] = len(self.dataloader)
         score = self.evaluate(runner, results)
+        # As in mmcv, a score of 0 is never the best.
         if self.save_best and score:
             self._save_ckpt(runner, score)
 
@@ -235,6 +240,7 @@ class EvalHook(Hook):
             self.best_ckpt_path = old
             runner.logger.error(f"the best checkpoint could not be written, the old one stays: {error}")
             return
+        # mmcv deletes the old file first: a run that dies in between has none.
         if old and old != self.best_ckpt_path and os.path.isfile(old):
             os.remove(old)
             exact.remove_all(old)
@@ -302,6 +308,7 @@ class DistEvalHook(EvalHook):
 
     def _do_evaluate(self, runner: BaseRunner) -> None:
         if self.broadcast_bn_buffer and dist.is_available() and dist.is_initialized():
+            # Each rank has its own running statistics, as DDP does not average them. All evaluate with those of rank 0.
             for module in runner.model.modules():
                 if isinstance(module, _BatchNorm) and module.track_running_stats:
                     dist.broadcast(module.running_var, 0)  # type: ignore[arg-type]

@@ -63,6 +63,7 @@ class LrUpdaterHook(policies.PolicyHook):
         super().before_train_epoch(runner)
 
     def _initial(self, group: dict[str, Any]) -> Any:
+        # A resumed optimizer has it already. As in mmcv, that value wins over the lr of the config.
         return group.setdefault("initial_lr", group["lr"])
 
     def _set_lr(self, runner: BaseRunner, lr_groups: Rates) -> None:
@@ -172,12 +173,14 @@ class FlatCosineAnnealingLrUpdaterHook(_ToTarget):
         **kwargs: Any,
     ) -> None:
         super().__init__(min_lr, min_lr_ratio, **kwargs)
+        # mmcv refuses the integers 0 and 1, too.
         if not isinstance(start_percent, float) or not 0 <= start_percent <= 1:
             raise ValueError(f"start_percent must be a float between 0 and 1, got {start_percent!r}")
         self.start_percent = start_percent
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
         at, end = policies.progress(self, runner)
+        # Rounds half to even, as mmcv does.
         start = round(end * self.start_percent)
         if at < start:
             return base_lr
@@ -274,6 +277,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
         super().__init__(by_epoch, **kwargs)
 
     def before_run(self, runner: BaseRunner) -> None:
+        # Without super(): as in mmcv, the base rates come from ``max_lr``, not from the optimizer.
         total = self.total_steps if self.total_steps is not None else policies.known_end(runner.max_iters)
         if total < policies.known_end(runner.max_iters):
             raise ValueError(f"total_steps must be at least the {runner.max_iters} iterations of the run, got {total}")
@@ -286,6 +290,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
         return float(self.anneal_func(base_lr * begin, base_lr * target, share))
 
     def _pieces(self, total: int) -> list[tuple[float, float, float]]:
+        # As in mmcv, phases may end between two iterations.
         top, end = float(self.pct_start * total) - 1, 1 / self.final_div_factor
         if self.three_phase:
             return [(top, 1, self.div_factor), (2 * top, self.div_factor, 1), (total - 1, 1, end)]

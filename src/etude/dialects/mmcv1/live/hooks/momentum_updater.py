@@ -163,8 +163,10 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
             self._prepare(name, one)
         steps = policies.known_end(runner.max_iters)
         top = float(self.pct_start * steps) - 1
+        # 0 stands for max_momentum, 1 for base_momentum. The third phase stays at the maximum.
         pieces = [(top, 0.0, 1.0), (2 * top, 1.0, 0.0), (steps - 1, 0.0, 0.0)]
         self.phases = policies.Phases(pieces if self.three_phase else [pieces[0], (steps - 1, 1.0, 0.0)], endless=True)
+        # The base value is the whole group here: get_momentum reads both bounds from it.
         self.base_momentum = policies.per_group(runner.optimizer, lambda group: group)
 
     def get_momentum(self, runner: BaseRunner, base_momentum: Any) -> float:

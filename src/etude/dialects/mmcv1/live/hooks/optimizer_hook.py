@@ -48,6 +48,7 @@ class OptimizerHook(Hook):
         return clip_grad_norm_(trained, **(self.grad_clip or {}))
 
     def after_train_iter(self, runner: BaseRunner) -> None:
+        # First, not after the step: later hooks can read the gradients until the next iteration.
         runner.optimizer.zero_grad()
         if self.detect_anomalous_params:
             self.detect_anomalous_parameters(loss_of(runner), runner)
@@ -149,6 +150,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
 
     def _get_loss_factor(self, runner: BaseRunner) -> int:
         """Return the number of iterations in this iteration's group."""
+        # Counted over the whole run: a group may begin in one epoch and end in the next.
         if runner.iter < self.divisible_iters:
             return self.cumulative_iters
         runner.logger.warning(
@@ -200,6 +202,7 @@ class Fp16OptimizerHook(OptimizerHook):
                 self.loss_scaler.load_state_dict(state)
 
     def after_train_iter(self, runner: BaseRunner) -> None:
+        # Both, as in mmcv: the optimizer need not have all parameters of the model.
         runner.model.zero_grad()
         runner.optimizer.zero_grad()
         self.loss_scaler.scale(loss_of(runner)).backward()

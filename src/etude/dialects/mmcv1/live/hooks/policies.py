@@ -52,9 +52,11 @@ class PolicyHook(Hook):
                 "warmup_by_epoch needs EpochBasedRunner: the length of an epoch is unknown here",
             )
             assert self.warmup_iters is not None
+            # ``regular`` is empty under the iter runner with by_epoch=True, as it has no epoch stages: nothing is set.
             if now < self.warmup_iters and regular:
                 self._named("_set")(runner, self._named("get_warmup")(now))
                 return
+        # By epochs, nothing else restores the full value if a warmup ends inside an epoch.
         if not self.by_epoch or (self.warmup is not None and now == self.warmup_iters and regular):
             self._named("_set")(runner, regular)
 
@@ -133,6 +135,7 @@ def warmup_factor(kind: str, at: float, ratio: float) -> float:
     if kind == "constant":
         return ratio
     if kind == "linear":
+        # In mmcv's order of operations, so that all bits agree.
         return 1 - (1 - at) * (1 - ratio)
     return float(ratio ** (1 - at))
 
@@ -188,9 +191,11 @@ class Cycle:
 
     def at(self, base: float, runner: BaseRunner) -> float:
         """Return the value of the current iteration."""
+        # Iterations that are left over begin another cycle, as in mmcv.
         length = known_end(runner.max_iters) // self.times
         rising = int(self.up * length)
         inside, shrink = runner.iter % length, self.gamma ** (runner.iter // length)
+        # Without a rising part mmcv starts at the peak, and ``gamma`` shrinks the target instead.
         if rising == 0:
             return self.anneal(base * self.ratio[0], base * (1 - shrink + self.ratio[1] * shrink), inside / length)
         peak = base * (1 - shrink + self.ratio[0] * shrink)
@@ -205,6 +210,7 @@ def _target_ratio(given: Any) -> tuple[float, float]:
     if isinstance(given, tuple):
         require(len(given) in (1, 2), f"target_ratio has one or two numbers, got {given}")
         return (given[0], given[0] / 1e5) if len(given) == 1 else (given[0], given[1])
+    # As in mmcv, lists are refused, so YAML and JSON cannot give two numbers.
     raise ValueError(f"target_ratio must be a float or a tuple of two numbers, got {given!r}; write (10, 1e-4)")
 
 
@@ -218,6 +224,7 @@ class Phases:
         """Return start and target of the piece that ``iteration`` is in, and the progress inside it, 0 to 1."""
         start = 0.0
         for number, (end, begin, target) in enumerate(self.pieces, 1):
+            # The momentum's last phase also serves later iterations; mmcv's lr policy raises an error there.
             if iteration <= end or (self.endless and number == len(self.pieces)):
                 return begin, target, (iteration - start) / (end - start)
             start = end

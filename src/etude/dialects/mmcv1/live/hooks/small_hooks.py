@@ -89,6 +89,7 @@ class ClosureHook(Hook):
     def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:
         require(hasattr(self, fn_name), f"no stage is called {fn_name!r}")
         require(callable(fn), f"{fn!r} cannot be called")
+        # On the object: get_triggered_stages looks at the class and lists none, as in mmcv.
         setattr(self, fn_name, fn)
 
 

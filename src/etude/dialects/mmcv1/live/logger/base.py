@@ -40,6 +40,7 @@ class LoggerHook(Hook):
     def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
         """Return whether ``val`` is one number; optionally arrays and tensors of one element count, too."""
         if isinstance(val, torch.Tensor):
+            # mmcv calls len(), which fails for 0-d tensors.
             return include_torch and val.ndim > 0 and len(val) == 1
         return isinstance(val, numbers.Number) or (include_np and isinstance(val, np.ndarray) and val.ndim == 0)
 
@@ -88,6 +89,7 @@ class LoggerHook(Hook):
         return tags | self.get_lr_tags(runner) | self.get_momentum_tags(runner)
 
     def before_run(self, runner: BaseRunner) -> None:
+        # Only the last logger clears the buffer, after all have read it.
         for hook in runner.hooks[::-1]:
             if isinstance(hook, LoggerHook):
                 hook.reset_flag = True

@@ -33,6 +33,7 @@ class TextLoggerHook(LoggerHook):
 
     def __init__(
         self,
+        # As in mmcv, by_epoch comes first here and last in the base class.
         by_epoch: bool = True,
         interval: int = 10,
         ignore_last: bool = True,
@@ -151,6 +152,7 @@ class TextLoggerHook(LoggerHook):
         return head
 
     def _eta(self, seconds: float, runner: BaseRunner) -> str:
+        # As in mmcv, the mean of the last ``interval`` iterations stands for all of them.
         self.time_sec_tot += seconds * self.interval
         average = self.time_sec_tot / max(1, runner.iter - self.start_iter + 1)  # 0 if a resume finishes a stage
         assert runner.max_iters is not None
@@ -167,6 +169,7 @@ class TextLoggerHook(LoggerHook):
     def _round_float(self, items: Any) -> Any:
         if isinstance(items, list):
             return [self._round_float(item) for item in items]
+        # As in mmcv, dicts are not rounded, nor is numpy's float32, which is no Python float.
         return round(items, 5) if isinstance(items, float) else items
 
 

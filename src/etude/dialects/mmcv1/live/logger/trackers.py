@@ -288,6 +288,7 @@ class SegmindLoggerHook(OutboxHook):
         self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        # Today's releases of segmind have no tracker.
         utilities = need("segmind.tracking.fluent", "SegmindLoggerHook", package="segmind<1")
         self.log_metrics = utilities.log_metrics
 

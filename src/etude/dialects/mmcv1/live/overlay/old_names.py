@@ -12,6 +12,7 @@ from torch.utils.data import Sampler
 
 def restore(module: ModuleType) -> None:
     """Restore the names. ``module`` is ``mmcv.ops``, which every project that needs them imports."""
+    # numpy has dropped np.int and its kin, torch Sampler(dataset). MMTracking 0.14 and MMDetection 2.28 use both.
     for kind in (int, float, bool, object):
         vars(np).setdefault(kind.__name__, kind)
     if "__init__" not in vars(Sampler):

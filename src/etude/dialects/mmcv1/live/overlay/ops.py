@@ -59,6 +59,7 @@ def _torchvision() -> Any:
     """Return ``torchvision.ops`` if it works here, else None."""
     try:
         found = importlib.import_module("torchvision.ops")
+        # A torchvision that was built for another torch can be imported, and fails only when an op is called.
         found.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
     except (ImportError, RuntimeError, AttributeError, OSError):
         return None
@@ -73,6 +74,7 @@ def normalize(tensor: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int = 0) -> Tensor:
     """Return the indices of the kept boxes, best first. ``offset`` is added to widths and heights."""
+    # torchvision's nms has no offset.
     vision = _torchvision() if offset == 0 else None
     if vision is not None:
         kept: Tensor = vision.nms(boxes, scores, iou_threshold)
@@ -160,6 +162,7 @@ def roi_align(
         return taken
     box = rois[:, 1:].float() * spatial_scale - (0.5 if aligned else 0.0)
     size = box[:, 2:] - box[:, :2]
+    # Without ``aligned``, mmcv's kernel makes every box at least one cell wide.
     size = size if aligned else size.clamp(min=1)
     rows = _bin_weights(box[:, 1], size[:, 1], height, input.shape[2], sampling_ratio).to(input)
     columns = _bin_weights(box[:, 0], size[:, 0], width, input.shape[3], sampling_ratio).to(input)
@@ -189,6 +192,7 @@ def _mean_of_points(start: Tensor, step: Tensor, bins: int, cells: int, points: 
     inside = (torch.arange(points, device=start.device) + 0.5) / points
     position = torch.arange(bins, device=start.device)[:, None] + inside
     at = start[:, None, None] + position[None] * step[:, None, None]
+    # mmcv's kernel takes points up to one cell outside as points of the border, and ignores those further away.
     counts = (at >= -1) & (at <= cells)
     at = at.clamp(min=0)
     low = at.floor().clamp(max=cells - 1)

@@ -13,6 +13,7 @@ from etude.dialects.openmm.init.module_v1 import Sequential
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 from etude.registry import resolve
 
+# Named as in mmcv 1.x, whose error messages show these names.
 CONV_LAYERS = Registry("conv layer", scope="mmcv")
 NORM_LAYERS = Registry("norm layer", scope="mmcv")
 ACTIVATION_LAYERS = Registry("activation layer", scope="mmcv")

@@ -54,6 +54,7 @@ def _ffn(base: Any) -> Any:
             if "gamma2" in self._modules:  # mmcv 2.1 and later scale the result, 1.x does not
                 del self.gamma2
                 self.__dict__["gamma2"] = _unchanged
+            # 1.x puts one activation module into all layers, 2.x makes one for each.
             self.activate = self.layers[0][1]
             for layer in list(self.layers)[1 : num_fcs - 1]:
                 layer[1] = self.activate

@@ -186,6 +186,7 @@ class Classification(Wiring):
     def register(self, runner: Any, *, validate: bool) -> None:
         custom = self.cfg.get("custom_hooks")
         self.register_training_hooks(runner, self._optimizer_config(), custom_hooks_config=custom)
+        # As in MMClassification, only for the runner of this very name.
         if self.distributed and self.cfg["runner"]["type"] == "EpochBasedRunner":
             runner.register_hook(DistSamplerSeedHook())
         if validate:
@@ -206,8 +207,10 @@ class Classification(Wiring):
             builders.build_dataset(validation_of(self.cfg), {"test_mode": True}), **settings
         )
         evaluation = dict(self.cfg.get("evaluation") or {})
+        # As in MMClassification, this replaces what ``evaluation`` says.
         evaluation["by_epoch"] = self.cfg["runner"]["type"] != "IterBasedRunner"
         hook = DistEvalHook if self.distributed or get_dist_info()[1] > 1 else EvalHook
+        # LOW is after the timer and custom hooks at NORMAL, as in MMClassification.
         runner.register_hook(hook(loader, **evaluation), priority="LOW")
 
 
@@ -224,6 +227,7 @@ class Tracking(Wiring):
         given = self.cfg["data"]
         return builders.build_track_dataloader(
             dataset,
+            # imgs_per_gpu is the deprecated name.
             given.get("samples_per_gpu", given.get("imgs_per_gpu", 1)),
             given.get("workers_per_gpu", 0),
             num_gpus=len(self.cfg.get("gpu_ids") or [0]),
@@ -260,6 +264,7 @@ class Tracking(Wiring):
             runner.register_hook(DistSamplerSeedHook())
         if validate:
             self._register_evaluation(runner)
+        # After the evaluation, unlike in MMClassification: custom hooks at NORMAL act after it here, before it there.
         custom = self.cfg.get("custom_hooks") or []
         if not isinstance(custom, list):
             raise AssertionError(f"custom_hooks expect list type, but got {type(custom)}")
@@ -282,6 +287,7 @@ class Tracking(Wiring):
     def _register_evaluation(self, runner: Any) -> None:
         dataset = builders.build_track_dataset(validation_of(self.cfg), {"test_mode": True})
         workers = self.cfg["data"].get("workers_per_gpu", 0)
+        # MMTracking evaluates single frames, whatever samples_per_gpu says.
         loader = builders.build_track_dataloader(dataset, 1, workers, dist=self.distributed, shuffle=False)
         evaluation = dict(self.cfg.get("evaluation") or {})
         if self._has_own_runner:

@@ -275,6 +275,7 @@ class BaseRunner(Resuming, Registration):
         filename: str,
         map_location: Any = "cpu",
         strict: bool = False,
+        # mmcv's pattern here has an unescaped dot, unlike that of the function load_checkpoint.
         revise_keys: Sequence[tuple[str, str]] = ((r"^module.", ""),),
     ) -> dict[str, Any]:
         """Load only weights: those that fit. The others are logged."""
@@ -285,6 +286,7 @@ class BaseRunner(Resuming, Registration):
 
     def _load_for_resume(self, filename: str, map_location: Any) -> dict[str, Any]:
         """Load weights as :meth:`load_checkpoint` does; do not warn about the averages in Étude's own files."""
+        # mmcv takes the current CUDA device for "default", which fails where there is none.
         place = "cpu" if map_location == "default" else map_location
         if type(self).load_checkpoint is not BaseRunner.load_checkpoint:
             return self.load_checkpoint(filename, map_location=place)
@@ -306,6 +308,7 @@ class BaseRunner(Resuming, Registration):
         if meta is not None and not isinstance(meta, dict):
             raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
         meta = {} if meta is None else meta
+        # As in mmcv, a dict that is given is changed: MMTracking passes the same one at each save.
         meta.update(self.meta or {})
         # As in mmcv: at the end of an epoch, ``iter`` has been increased already and ``epoch`` has not.
         meta.update(epoch=self.epoch + 1, iter=self.iter)
@@ -343,6 +346,7 @@ class BaseRunner(Resuming, Registration):
             optimizer.load_state_dict(dict(state))
         except ValueError as error:
             raise ResumeError(f"the optimizer's state is of another model: {error}; load_from takes weights") from error
+        # torch compares the number of parameters, not their shapes.
         names: dict[Any, str] = {parameter: name for name, parameter in self.model.named_parameters()}
         for parameter, own in optimizer.state.items():
             for value in (own[key] for key in _LIKE_PARAMETERS if isinstance(own.get(key), torch.Tensor)):

@@ -28,6 +28,7 @@ class EpochBasedRunner(BaseRunner):
         check_flow(data_loaders, workflow)
         self._require_end("max_epochs", max_epochs)
         assert self._max_epochs is not None
+        # As in mmcv, the first train entry counts here, and train() counts again with its own loader.
         for (mode, _), data in zip(workflow, data_loaders, strict=True):
             if mode == "train":
                 self._max_iters = self._max_epochs * len(data)
@@ -54,6 +55,7 @@ class EpochBasedRunner(BaseRunner):
     def val(self, data_loader: Any, **kwargs: Any) -> None:
         """Call ``val_step`` for one epoch. The counters stay. The model stays in eval mode until training continues."""
         self.mode, self.data_loader = "val", data_loader
+        # As in mmcv, arguments of run() reach train_step but not val_step.
         self._sync_hooks()
         loop.evaluate(self.engine, self._counted(data_loader), _ValSteps(self))
         self.model.eval()
@@ -73,6 +75,7 @@ class EpochBasedRunner(BaseRunner):
         for entry, count in self._entries():
             mode, data = self._flow[entry][0], self._loaders[entry]
             method = self._method(mode)
+            # As in mmcv, the other entries of the last round still run.
             if mode == "train" and self.epoch >= max_epochs:
                 continue
             self._position.entry = (entry, count)
@@ -166,8 +169,10 @@ class EpochBasedRunner(BaseRunner):
         before = stored_gpu_count(meta["config"]) if isinstance(meta.get("config"), str) else None
         moved = bool(before) and before != self.world_size
         if before and moved:
+            # As in mmcv: more processes need fewer iterations for an epoch.
             self._iter = int(self._iter * before / self.world_size)
             self.logger.info("the iteration number is changed due to change of GPU number")
+        # As in mmcv (its issue 1875), the stored meta replaces that of the new run.
         self.meta = meta
         self._load_optimizer(found, resume_optimizer)
         self._restore(checkpoint, found, wanted=resume_optimizer, moved=moved)

@@ -100,6 +100,7 @@ class IterBasedRunner(BaseRunner):
             self._to_training_mode()
         engine, where = self.engine, self._position
         self.mode, self.data_loader, self._step_kwargs = "train", data_loader, kwargs
+        # Before the batch is drawn, as in mmcv: the first batch of a new pass reports the old epoch.
         engine.epoch = data_loader.epoch
         self.data_batch = batch = next(data_loader)
         if self._hooks != self._adapted:
@@ -136,6 +137,7 @@ class IterBasedRunner(BaseRunner):
         self._inner_iter += 1
 
     def _val_outputs(self, data_batch: Any, kwargs: dict[str, Any]) -> Any:
+        # Without the optimizer, which the epoch runner passes (mmcv's issue 1107).
         return self.model.val_step(data_batch, **kwargs)  # type: ignore[operator]
 
     def _loop(self, engine: Run) -> None:
@@ -209,6 +211,7 @@ class IterBasedRunner(BaseRunner):
         """
         found = self._load_for_resume(checkpoint, map_location)
         self._epoch, self._iter = found["meta"]["epoch"], found["meta"]["iter"]
+        # As in mmcv; the first entry of the workflow sets it to 0. The stored meta is not taken over here.
         self._inner_iter = found["meta"]["iter"]
         self._load_optimizer(found, resume_optimizer)
         self._restore(checkpoint, found, wanted=resume_optimizer)
@@ -224,6 +227,7 @@ class IterBasedRunner(BaseRunner):
         custom_hooks_config: Any = None,
     ) -> None:
         """Register hooks, with ``by_epoch=False`` as default of checkpoints, learning rate and loggers."""
+        # As in mmcv, momentum_config is left out: its by_epoch=True never acts under this runner.
         for config in (checkpoint_config, lr_config, *((log_config or {}).get("hooks", ()))):
             if isinstance(config, dict):
                 config.setdefault("by_epoch", False)

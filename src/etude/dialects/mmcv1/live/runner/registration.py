@@ -118,7 +118,9 @@ class Registration:
             return
         if isinstance(config, dict):
             require("policy" in config, f"{key} needs a `policy`: one of {', '.join(policies(suffix))}")
+            # As in mmcv, the dict itself is changed: it cannot be registered twice.
             policy = config.pop("policy")
+            # 'step' names StepLrUpdaterHook, but 'cosineannealing' no class: other names are written as the class.
             name = policy.title() if policy == policy.lower() else policy
             if HOOKS.get(name + suffix) is None:
                 raise ConfigKeyError(f"no {key} policy is called {policy!r}", hint=suggest(policy, policies(suffix)))
@@ -149,6 +151,7 @@ def _priority(hook: Hook) -> int:
 def _info(hook: Hook) -> str:
     value = _priority(hook)
     name = next((level.name for level in Priority if level.value == value), str(value))
+    # The columns of mmcv's log.
     return f"({name:<12}) {type(hook).__name__:<35}"
 
 

@@ -28,7 +28,7 @@ class Position:
         self.unsettled: list[tuple[str, dict[str, Any]]] = []
         #: The newest checkpoint to resume from, and its iteration.
         self.saved: tuple[str, int] = ("", 0)
-        #: What the next exact state says otherwise, and the one whose last stage is being finished: live.leaving.
+        #: What the next exact state says otherwise, and the one whose last stage is being finished: crash_checkpoint.
         self.parts: dict[str, Any] = {}
         self.finishing: dict[str, Any] | None = None
 

@@ -40,6 +40,7 @@ def _mean_over_ranks(tensors: list[Tensor], coalesce: bool) -> None:
     for group in kinds.values():
         flat = torch.cat([tensor.reshape(-1) for tensor in group])
         dist.all_reduce(flat)
+        # Counters of buffers, such as num_batches_tracked, stay integers.
         flat = flat / world_size if flat.is_floating_point() else flat // world_size
         for tensor, mean in zip(group, torch.split(flat, [tensor.numel() for tensor in group]), strict=True):
             tensor.copy_(mean.view_as(tensor))

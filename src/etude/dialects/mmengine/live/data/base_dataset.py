@@ -149,6 +149,7 @@ class BaseDataset(Dataset[Any]):
         return len(self.data_address) if self.serialize_data else len(self.data_list)
 
     def _rand_another(self) -> int:
+        # From numpy's global generator, as in MMEngine: workers seed it, so the same samples come instead.
         return int(np.random.randint(0, len(self)))
 
     @property

@@ -77,6 +77,7 @@ class InfiniteSampler(Sampler[int]):
         yield from itertools.islice(self._infinite_indices(), self.rank, None, self.world_size)
 
     def __iter__(self) -> Iterator[int]:
+        # One generator for all passes: as in MMEngine, a second pass continues where the first one stopped.
         yield from self.indices
 
     def __len__(self) -> int:

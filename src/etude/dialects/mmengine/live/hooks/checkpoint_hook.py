@@ -286,6 +286,7 @@ class CheckpointHook(BestRules):
         if score is None or not self.is_better_than[name](score, best):
             return False
         old = self.best_ckpt_path_dict.get(name) if len(self.key_indicators) > 1 else self.best_ckpt_path
+        # A metric's prefix ("val/acc") would name a folder.
         file = f"best_{name}_{self.filename_tmpl.format(now)}".replace("/", "_")
         path = os.path.join(self.out_dir, file)
         infos = {self._info("best_score", name): score, self._info("best_ckpt", name): path}

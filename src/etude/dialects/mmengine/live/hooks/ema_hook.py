@@ -65,6 +65,7 @@ class EMAHook(Hook):
     def after_train_iter(
         self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: dict[str, Any] | None = None
     ) -> None:
+        # Until then the average is a copy, so that it begins with the weights of that moment.
         if self._ema_started(runner):
             self._average.update_parameters(self.src_model)
         else:

@@ -159,6 +159,7 @@ class Hook:
 
 
 def _is_nth(count: int, n: int) -> bool:
+    # 0 counts: with a ``start``, that very epoch or iteration is the first one.
     return count >= 0 and count % n == 0 if n > 0 else False
 
 

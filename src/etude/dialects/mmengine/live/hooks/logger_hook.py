@@ -90,6 +90,7 @@ class LoggerHook(Hook):
         at_end = batch_idx + 1 == length
         if at_end or self.every_n_train_iters(runner, self.interval_exp_name):
             runner.logger.info(f"Exp name: {runner.experiment_name}")
+        # An epoch that is not longer than the interval would never be logged, so ``ignore_last`` does not hold there.
         closing = at_end and (not self.ignore_last or (length or 0) <= self.interval)
         if closing or self.every_n_inner_iters(batch_idx, self.interval):
             tag, text = runner.log_processor.get_log_after_iter(runner, batch_idx, "train")
@@ -129,6 +130,7 @@ class LoggerHook(Hook):
         tag, text = runner.log_processor.get_log_after_epoch(runner, len(runner.val_dataloader), "val")
         runner.logger.info(text)
         built = runner._train_loop is not None and not isinstance(runner._train_loop, dict)
+        # As in MMEngine, rows of an iteration loop have step 0 by default, because its epoch stays 0.
         step = (runner.epoch if self.log_metric_by_epoch else runner.iter) if built else 0
         runner.visualizer.add_scalars(tag, step=step, file_path=self.json_log_path)
 

@@ -123,6 +123,7 @@ class HistoryBuffer:
 
     def mean(self, window_size: int | None = None) -> float:
         last = self._last(window_size)
+        # As in MMEngine, values are not multiplied by their counts. These are the bits of np.sum, without its wrapper.
         return float(np.add.reduce(np.array(self._values[last])) / np.add.reduce(np.array(self._counts[last])))
 
     def max(self, window_size: int | None = None) -> float:

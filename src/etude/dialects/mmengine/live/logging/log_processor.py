@@ -60,6 +60,7 @@ class LogProcessor:
         custom = self._parse_windows_size(runner, batch_idx, self.custom_cfg)
         shown = self._collect_scalars(custom, runner, mode)
         tag = self._collect_scalars(custom, runner, mode, True) if self.log_with_hierarchy else OrderedDict(shown)
+        # As in MMEngine, every name that ends in "lr" is taken for a learning rate.
         rates = [name for name in shown if name.endswith("lr")]
         head = self._head(runner, batch_idx, mode, tag)
         head += " ".join(f"{name}: {shown.pop(name):.{self.num_digits}e}" for name in rates) + "  "
@@ -79,6 +80,7 @@ class LogProcessor:
         epoch = " "
         if self.by_epoch and mode in ("train", "val"):
             tag["epoch"] = self._get_epoch(runner, mode)
+            # 3: two brackets and a blank.
             width = len(str(runner.max_epochs)) + 3 if training else 0
             epoch = f"[{tag['epoch']}]".rjust(width)
         tag["iter"] = runner.iter + 1 if training else 0

@@ -41,6 +41,7 @@ class LogFile(logging.FileHandler):
     """A log file. If writing fails, this is reported once, and the run continues without the file."""
 
     def handleError(self, record: LogRecord) -> None:
+        # No record has that level: nothing is written any more.
         self.setLevel(logging.CRITICAL + 1)
         print(f"{self.baseFilename} is given up: {sys.exc_info()[1]}", file=sys.stderr)
 
@@ -125,6 +126,7 @@ class MMLogger(Logger, ManagerMixin):
 
     def setLevel(self, level: int | str) -> None:
         """Set the level, and clear the cache of enabled levels of all loggers."""
+        # The base class clears caches through logging's manager, which does not know these loggers.
         self.level = logging._checkLevel(level)  # type: ignore[attr-defined]
         for logger in list(type(self)._instance_dict.values()):
             logger._cache.clear()

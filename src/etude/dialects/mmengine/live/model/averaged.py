@@ -114,6 +114,7 @@ def _slots(module: nn.Module) -> dict[str, _Slot]:
     for prefix, part in module.named_modules():
         for is_buffer, table in ((False, part._parameters), (True, part._buffers)):
             for name, tensor in table.items():
+                # MMEngine averages a shared tensor twice per step if it has ``update_buffers``.
                 if tensor is not None and id(tensor) not in seen:
                     seen.add(id(tensor))
                     persistent = not is_buffer or name not in part._non_persistent_buffers_set
@@ -187,6 +188,7 @@ class ExponentialMovingAverage(BaseAveragedModel):
         return self.momentum
 
     def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: Any) -> None:
+        # lerp_, as in MMEngine: a multiplication and an addition would round differently.
         averaged_param.lerp_(source_param, self.share(int(steps)))
 
     def avg_all(self, averaged: list[Tensor], source: list[Tensor], steps: int) -> None:
@@ -228,6 +230,7 @@ class CosineEMA(ExponentialMovingAverage):
         device: torch.device | str | None = None,
         update_buffers: bool = False,
     ) -> None:
+        # Past the checks of EMA, which are about the share of the new weights.
         BaseAveragedModel.__init__(self, model, interval, device, update_buffers)
         assert 0.0 <= momentum <= end_momentum <= 1.0, f"0 <= {momentum} <= {end_momentum} <= 1 does not hold"
         self.momentum, self.end_momentum = momentum, end_momentum

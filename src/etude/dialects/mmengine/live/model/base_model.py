@@ -73,6 +73,7 @@ class BaseModel(BaseModule):
 
         An entry that is itself called ``loss`` is logged in place of the sum.
         """
+        # ``loss`` is the first of them, although its value comes last.
         log_vars: OrderedDict[str, Any] = OrderedDict(loss=0)
         total: Any = None
         for name, value in losses.items():

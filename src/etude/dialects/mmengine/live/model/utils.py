@@ -31,6 +31,7 @@ class _BatchNormXd(_BatchNorm):
 def revert_sync_batchnorm(module: nn.Module) -> nn.Module:
     """Return ``module`` with every SyncBatchNorm replaced by a plain batch norm."""
     made = module
+    # mmcv's layer of this name is another class.
     if isinstance(module, SyncBatchNorm) or type(module).__name__ == "SyncBatchNorm":
         made = _as_batch_norm(module)
     for name, child in module.named_children():

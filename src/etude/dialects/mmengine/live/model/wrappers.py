@@ -56,6 +56,7 @@ class MMSeparateDistributedDataParallel(nn.Module):
         self.module = module
         for name, child in module.named_children():
             made = child.to(default_device())
+            # DDP refuses a module without trainable parameters.
             if any(parameter.requires_grad for parameter in child.parameters()):
                 made = MMDistributedDataParallel(
                     module=made,

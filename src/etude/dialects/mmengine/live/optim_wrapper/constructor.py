@@ -98,6 +98,7 @@ class DefaultOptimWrapperConstructor:
             group["lr"] = self._scaled_lr(entry.get("lr_mult", 1.0))
         if self.base_wd is not None:
             group["weight_decay"] = self.base_wd * entry.get("decay_mult", 1.0)
+        # All of the entry: optimizers and hooks look for keys such as ``lars_exclude`` and ``fix_lr``.
         group.update(entry)
         return True
 
@@ -111,6 +112,7 @@ class DefaultOptimWrapperConstructor:
             group["lr"] = self._scaled_lr(rules["dcn_offset_lr_mult"])
         if self.base_wd is None:
             return
+        # As in MMEngine, a convolution of one input channel counts as depth-wise.
         is_depthwise = isinstance(module, nn.Conv2d) and module.in_channels == module.groups
         cases = (
             ("norm_decay_mult", is_norm),

@@ -108,6 +108,7 @@ def clip_norm(params: Sequence[Tensor], max_norm: float, norm_type: float | str 
     order = float(norm_type)
     with torch.no_grad():
         norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads, order)), order)
+        # 1e-6 and the order of operations are those of torch's function.
         torch._foreach_mul_(grads, torch.clamp(float(max_norm) / (norm + 1e-6), max=1.0))
     return norm
 

@@ -145,6 +145,7 @@ class Recurrence(_ParamScheduler):
             raise AssertionError("Only epoch-based kwargs whose `by_epoch=True` can be converted to iter-based.")
         if epoch_length is None or epoch_length <= 0:
             raise AssertionError(f"`epoch_length` must be a positive integer, but got {epoch_length}.")
+        # As in MMEngine, ``gamma`` is not adapted: an exponential decays at every iteration then.
         for key in cls.in_steps:
             if kwargs.get(key) is not None:
                 kwargs[key] = _times(kwargs[key], epoch_length)

@@ -55,6 +55,7 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
         self._reset()
 
     def _initial_step(self) -> None:
+        # As in MMEngine, it counts from 0 and writes nothing when it is made.
         self._global_step = 0
         self._last_value = [group[self.param_name] for group in self.optimizer.param_groups]
 

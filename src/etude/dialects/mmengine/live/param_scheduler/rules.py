@@ -20,6 +20,7 @@ class _Windowed(Recurrence):
     """A curve whose shape depends on the length of its window."""
 
     def _initial_step(self) -> None:
+        # The window's last step, end - 1, has the end value.
         self.total_iters = self.end - self.begin - 1
         super()._initial_step()
 
@@ -37,6 +38,7 @@ class ConstantParamScheduler(_Windowed):
     def _next(self, value: float, base: float) -> float:
         if self.last_step == 0:
             return value * self.factor
+        # The product with the reciprocal, as in MMEngine: a division would round differently.
         return value * (1.0 / self.factor) if self.last_step == self.total_iters else value
 
 

@@ -286,6 +286,7 @@ def schedulers_of(
             continue
         if not isinstance(one, dict):
             raise TypeError(f"scheduler should be a _ParamScheduler object or dict, but got {one!r}")
+        # As in MMEngine: ``max_epochs`` of an iteration loop is 1, so a scheduler left at by_epoch=True acts once.
         end = max_epochs if one.get("by_epoch", True) else max_iters
         options = one if end is None else {"end": end, **one}
         known = {"optimizer": optim_wrapper, "epoch_length": epoch_length}

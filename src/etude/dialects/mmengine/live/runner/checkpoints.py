@@ -203,6 +203,7 @@ class Checkpoints(Afterwards):
             return
         self.param_schedulers = self.build_param_scheduler(self.param_schedulers)  # type: ignore[attr-defined]
         for schedulers, saved in _matching(self.param_schedulers, states):
+            # By position, as in MMEngine: a scheduler of another class at the same place gets foreign attributes.
             for scheduler, state in zip(schedulers, saved, strict=False):
                 scheduler.load_state_dict(state)
 

@@ -42,6 +42,7 @@ def _raise_file_limit(wanted: int) -> None:
 
 def common_timestamp() -> str:
     """Return the current time as ``20240131_120000``, the same in all processes."""
+    # float32 is too coarse: it has steps of two minutes at today's times.
     now = torch.tensor(time.time(), dtype=torch.float64)
     broadcast(now)
     return time.strftime("%Y%m%d_%H%M%S", time.localtime(float(now)))
