@@ -89,6 +89,14 @@ def test_a_workflow_takes_turns():
     assert seen == [("train", 0), ("train", 1), ("val", 2), ("train", 2), ("train", 3)]
 
 
+def test_a_workflow_ends_at_its_last_step():
+    run = make_run(4, loop=Workflow([("train", 1), ("val", 1)]))
+    run.data["val"], run.evaluation = [], SimpleNamespace(losses=lambda run, loader: {})
+    run.max_epochs, run.total_steps = None, 6
+    fit(run)
+    assert (run.step, run.epoch) == (6, 2)
+
+
 @pytest.mark.parametrize(("stop_at", "position"), [(2, 0), (4, 1)])
 def test_a_workflow_that_stops_takes_up_the_turn_that_it_did_not_finish(stop_at, position):
     stop = FunctionHook(lambda run: run.stop("enough") if run.done == stop_at else None, "after_step")

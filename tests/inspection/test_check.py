@@ -10,6 +10,7 @@ import pytest
 
 from etude import dialects
 from etude.api import load_plan
+from etude.errors import ConfigError
 from etude.inspection.check import check, settle
 from etude.inspection.check.reality import check_facts
 from etude.plan import Plan, Spec, Training
@@ -201,6 +202,23 @@ def test_arguments_are_converted_where_nothing_is_lost(planned: Any) -> None:
 )  # fmt: skip
 def test_what_cannot_both_be_meant_is_told(found: Any, sections: dict[str, str], message: str) -> None:
     assert any(message in line for line in found(**sections)), found(**sections)
+
+
+@pytest.mark.parametrize(
+    ("flow", "message"),
+    [
+        ("[[train, 1], [vall, 1]]", "a.yaml:5: train.workflow: there is no data.vall; did you mean 'val'?"),
+        ("[[train, 0], [val, 1]]", "a.yaml:5: train.workflow never trains; write workflow: [[train, 2], [val, 1]]"),
+        ("[train, val]", "a.yaml:5: train.workflow is a list of pairs of a split and a number of epochs; write"),
+        ("[[train, 1.5]]", "train.workflow is a list of pairs"),
+        ("[[train, -1]]", "train.workflow is a list of pairs"),
+        ("2", "train.workflow is a list of pairs"),
+    ],
+)
+def test_a_workflow_that_cannot_be_is_refused(planned: Any, flow: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        planned(train=f"{{epochs: 2, workflow: {flow}}}")
+    assert [message in str(finding) for finding in error.value.findings] == [True]
 
 
 @pytest.mark.parametrize(

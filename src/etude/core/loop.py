@@ -61,9 +61,7 @@ def _finish(run: Run) -> None:
 
 def epochs(run: Run) -> None:
     """Train whole passes over ``run.data["train"]`` until ``run.max_epochs``."""
-    while run.max_epochs is None or run.epoch < run.max_epochs:
-        if (run.stopping and not _owes_end(run)) or (_complete(run) and run.step_in_epoch == 0):
-            return
+    while not _ended(run):
         train_epoch(run, run.data["train"])
 
 
@@ -92,7 +90,7 @@ class Workflow:
     def __call__(self, run: Run) -> None:
         self._run = run
         turns = [mode for mode, count in self.flow for _ in range(count)]
-        while not run.stopping and not (run.max_epochs is not None and run.epoch >= run.max_epochs):
+        while not _ended(run):
             mode = turns[self.position % len(turns)]
             if mode == "train":
                 train_epoch(run, run.data["train"])
@@ -126,7 +124,7 @@ def train_epoch(run: Run, loader: Iterable[Any]) -> None:
         if run.stopping or _complete(run):
             break
     # An epoch whose last step is done gets its end, also in a run that stops.
-    if run.stopping and run.step_in_epoch != run.steps_per_epoch:
+    if run.stopping and not _owes_end(run):
         run.stage = ""
         return
     run.stage = "after_epoch"
@@ -199,6 +197,13 @@ def switch(run: Run, mode: str) -> None:
     for optimizer in run.optimizers.values():
         if hasattr(optimizer, "eval") and hasattr(optimizer, "train"):
             getattr(optimizer, mode)()
+
+
+def _ended(run: Run) -> bool:
+    """Return whether a loop over epochs has nothing left to do."""
+    if run.max_epochs is not None and run.epoch >= run.max_epochs:
+        return True
+    return bool(run.stopping and not _owes_end(run)) or (_complete(run) and run.step_in_epoch == 0)
 
 
 def _owes_end(run: Run) -> bool:

@@ -135,7 +135,7 @@ def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:
     if epochs is None and steps is None:
         epochs = 1  # a stand-in: the mistake has been reported
     validate = fields.take_amount("validate", default=None, unit="epoch")
-    workflow = fields.take("workflow", default=None)
+    workflow = _workflow(fields)
     limit = fields.take_amount("max_time", default=None, unit="second")
     training = Training(
         epochs=epochs,
@@ -347,6 +347,34 @@ def _loop(root: Fields, training: Training, workflow: Any) -> Spec:
     if workflow is not None:
         return Spec(kind="loop", name="Workflow", args={"flow": workflow}, at=root.tree.place("train", "workflow"))
     return Spec(kind="loop", name="epochs" if training.steps is None else "steps")
+
+
+def _workflow(fields: Fields) -> list[list[Any]] | None:
+    """Read the turns of ``train.workflow``: how many epochs of training and of validation follow each other."""
+    given = fields.take("workflow", default=None)
+    if given is None:
+        return None
+    hint = "write workflow: [[train, 2], [val, 1]]"
+    splits = [str(split) for split in fields.tree.get("data") or {}]
+    turns = [turn for turn in given if _is_turn(turn)] if isinstance(given, list) else []
+    if not isinstance(given, list) or len(turns) != len(given):
+        fields.error("train.workflow is a list of pairs of a split and a number of epochs", key="workflow", hint=hint)
+        return None
+    for split, _ in turns:
+        if split not in splits:
+            text = f"train.workflow: there is no data.{split}"
+            fields.error(text, key="workflow", hint=suggest(split, splits))
+            return None
+    if not any(split == "train" and count > 0 for split, count in turns):
+        fields.error("train.workflow never trains", key="workflow", hint=hint)
+        return None
+    return turns
+
+
+def _is_turn(turn: Any) -> bool:
+    if not isinstance(turn, list | tuple) or len(turn) != 2:
+        return False
+    return isinstance(turn[0], str) and isinstance(turn[1], int) and not isinstance(turn[1], bool) and turn[1] >= 0
 
 
 def _deterministic(fields: Fields) -> bool | str:
