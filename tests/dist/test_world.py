@@ -8,11 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import torch
 
 from etude.cli import main
 from etude.dist import group
 from etude.dist.world import World
+from etude.dist.wrap import _blocks
 from etude.errors import UserError
+from etude.plan import Parallel
 
 CONFIG = """\
 model: {type: MLP, sizes: [64, 10]}
@@ -84,6 +87,16 @@ def test_more_processes_than_cores_are_warned_of(workdir, capsys, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
     assert main(["train", "c.yaml", "--nproc", "3", "+parallel.strategy=none"]) == 2
     assert "etude: warning: 3 processes share 1 core\n" in capsys.readouterr().err
+
+
+def test_large_modules_are_sharded_before_those_that_hold_them():
+    class Outer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale, self.inner = torch.nn.Parameter(torch.ones(50)), torch.nn.Linear(8, 8)
+
+    model = torch.nn.Sequential(Outer())
+    assert _blocks(model, Parallel(strategy="fsdp", min_params=50)) == [model[0].inner, model[0]]
 
 
 def test_ranks_that_do_not_meet_are_told_before_training(monkeypatch):

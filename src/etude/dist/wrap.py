@@ -155,7 +155,8 @@ def _blocks(model: nn.Module, parallel: Parallel) -> list[nn.Module]:
     if not parallel.min_params:
         return []
     own = [module for module in model.modules() if module is not model and any(True for _ in module.parameters(False))]
-    return [module for module in own if sum(p.numel() for p in module.parameters(False)) >= parallel.min_params]
+    large = [module for module in own if sum(p.numel() for p in module.parameters(False)) >= parallel.min_params]
+    return large[::-1]  # modules() gives the outer one first; FSDP2 needs the inner one sharded before it
 
 
 def of_classes(model: nn.Module, names: Iterable[str], key: str, *, at: str) -> list[nn.Module]:
