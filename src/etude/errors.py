@@ -200,6 +200,11 @@ class Stopped(BaseException):
         super().__init__(reason)
 
 
+def with_article(kind: str) -> str:
+    """Return ``a model``, ``an optimizer``."""
+    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
+
+
 def suggest(name: str, known: Iterable[str], *, most: int = 12, otherwise: str | None = None) -> str:
     """Return the hint that follows an unknown name: the nearest one, or all of them if they are few.
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
 from etude import builtins
-from etude.errors import ConfigError, UserCodeError, suggest
+from etude.errors import ConfigError, UserCodeError, suggest, with_article
 
 T = TypeVar("T")
 Factory = Callable[..., Any]
@@ -190,7 +190,7 @@ class Registry:
         if getattr(found, "__module__", None) in _trusted or name.rpartition(".")[0] in _trusted:
             return
         raise ConfigError(
-            f"{name!r} is not {'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}",
+            f"{name!r} is not {with_article(self.kind)}",
             at=at,
             hint="list its module under `imports` if this function is meant",
         )

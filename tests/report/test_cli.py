@@ -352,6 +352,14 @@ def test_runs_are_sorted_by_a_key_of_the_plan(command, make_run):
     assert "did you mean 'optim.lr'" in command("runs", "--sort", "optim.l").err
 
 
+def test_a_best_value_of_zero_is_a_value(command, make_run):
+    for name, loss in (("a", 0.5), ("b", 0.0), ("c", 0.25)):
+        make_run(name, [{"step": 1, "split": "val", "loss": loss}])
+    make_run("none", [ROW])
+    rows = json.loads(command("runs", "--json", "--sort", "val/loss").out)
+    assert [row["name"] for row in rows][:3] == ["b", "c", "a"]
+
+
 def test_show_marks_the_best_checkpoint(command, make_run):
     rows = [{"step": n, "split": "val", "accuracy": 1 - abs(n - 2) / 10} for n in range(1, 9)]
     folder = make_run("a", rows)

@@ -259,7 +259,8 @@ def sort_runs(runs: Iterable[RunInfo], by: str, *, reverse: bool = False) -> lis
         return having + [run for run in runs if by not in run.plan]
     lower = lower_is_better(by)
     missing = math.inf if lower else -math.inf
-    return sorted(runs, key=lambda run: metric_of(run, by) or missing, reverse=lower == reverse)
+    best = {id(run): metric_of(run, by) for run in runs}
+    return sorted(runs, key=lambda run: missing if (b := best[id(run)]) is None else b, reverse=lower == reverse)
 
 
 def _rank(value: Any) -> tuple[bool, float, str]:

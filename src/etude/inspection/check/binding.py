@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etude.config.conform import Misfit, conform
-from etude.errors import Finding, nearest, suggest
+from etude.errors import Finding, nearest, suggest, with_article
 from etude.inspection import signatures as scan
 from etude.inspection.check.packages import check_package
 from etude.inspection.index import Index, table_of
@@ -164,7 +164,7 @@ class Binder:
     def _name_hint(self, name: str, table: Registry) -> str:
         other = next((each for each in TABLES.values() if self.index.origin(each, name)), None)
         if other is not None:
-            return f"it is the name of {_with_article(other.kind)}"
+            return f"it is the name of {with_article(other.kind)}"
         adding = _import_that_adds(name, self.index.folders, exact=True)
         if adding is None and nearest(name, self.index.names(table)) is None:
             adding = _import_that_adds(name, self.index.folders, exact=False)
@@ -179,7 +179,7 @@ class Binder:
         source = scan.find_source(module, self.index.folders)
         if module.partition(".")[0] in sys.stdlib_module_names and module not in self.index.imported:
             hint = "list its module under `imports` if this is meant"
-            self._tell(spec.at, f"{spec.name!r} of Python's own library is not {_with_article(table.kind)}", hint)
+            self._tell(spec.at, f"{spec.name!r} of Python's own library is not {with_article(table.kind)}", hint)
             return ""
         signature = self.index.signature(origin)
         if signature is not None:
@@ -201,12 +201,12 @@ class Binder:
             return
         if not signature.is_class:
             hint = "list its module under `imports` if this function is meant"
-            self._tell(spec.at, f"{spec.name!r} is a function, not {_with_article(table.kind)}", hint)
+            self._tell(spec.at, f"{spec.name!r} is a function, not {with_article(table.kind)}", hint)
             return
         wanted = table.base.partition(":")[2]
         known = all(self.index.signature(base) is not None for base in signature.bases)
         if wanted and known and wanted not in [base.partition(":")[2] for base in (origin, *signature.bases)]:
-            self._tell(spec.at, f"{spec.name!r} is not {_with_article(table.kind)}", f"a {table.base} is due here")
+            self._tell(spec.at, f"{spec.name!r} is not {with_article(table.kind)}", f"a {table.base} is due here")
 
     # -- arguments -----------------------------------------------------------------------------------------------
 
@@ -303,10 +303,6 @@ def _inherited(spec: Spec, name: str) -> str:
     if not of.file or at.file == of.file or not at.line:
         return ""
     return f" (it comes from {at.file}; `_replace_: true` drops what a base says)"
-
-
-def _with_article(kind: str) -> str:
-    return f"an {kind}" if kind[:1] in "aeio" else f"a {kind}"
 
 
 def _import_that_adds(name: str, folders: Sequence[str], *, exact: bool) -> str | None:
