@@ -121,6 +121,7 @@ class EMAHook(Hook):
                 ema_state[key], model_state[name] = model_state[name], ema_state[key]
 
     def _ema_started(self, runner: Any) -> bool:
+        # As in MMEngine, numbers count from 1: the average begins in the iteration or epoch of that number.
         if self.enabled_by_epoch:
             return bool(runner.epoch + 1 >= self.begin_epoch)
         return bool(runner.iter + 1 >= self.begin_iter)
