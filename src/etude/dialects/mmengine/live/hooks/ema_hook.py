@@ -96,6 +96,7 @@ class EMAHook(Hook):
             return
         if runner._resume:
             log_warning("the checkpoint has no ema_state_dict: the average starts as a copy of its state_dict")
+        # Any file of weights will do: also a bare state, or one with the prefix of a wrapper.
         state = revised(copy.copy(state_of(checkpoint, "")), DEFAULT_REVISE)
         load_state_dict(self._average.module, state, strict=self.strict_load)
 
