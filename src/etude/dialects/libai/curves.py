@@ -52,7 +52,7 @@ def polynomial(max_iter: int, end: float = 1e-4, power: float = 1.0, cycle: bool
 
     def curve(base: float, step: int) -> float:
         if cycle:
-            at = max(step, 1)
+            at = max(step, 1)  # as in LiBai; a step of 0 would divide by zero
             span = max_iter * math.ceil(at / max_iter)
         else:
             span, at = max_iter, min(step, max_iter)

@@ -278,6 +278,7 @@ def _policy(low: Lowering, key: str, suffix: str, priority: str) -> list[HookPla
         if not isinstance(name, str):
             low.error(low.place(key), f"{key} has no `policy`", f"e.g. policy={[*policies(suffix)][-1]!r}")
             return []
+        # As mmcv does: "step" is capitalized, "CosineAnnealing" stays as it is.
         hook = (name.title() if name == name.lower() else name) + suffix
         spec = Spec(kind="hook", name=hook, args=spec.args, at=spec.at, places=spec.places)
         if hook not in known and not any(entry == hook for _, entry in low.registered):

@@ -309,6 +309,7 @@ def _workflow(low: Lowering) -> None:
     at = low.place("workflow")
     if not isinstance(flow, list) or not all(map(_is_turn, flow)):
         low.error(at, f"workflow must be a list of tuples (mode, number of times), not {flow!r}", "[('train', 1)]")
+    # Only unknown modes are compared: that imports difflib, which a check without mistakes does not need.
     elif near := next(filter(None, (_similar_word(mode, _MODES) for mode, _ in flow if mode not in _MODES)), None):
         low.error(at, f"workflow {flow} has an unknown mode", f"did you mean {near!r}?")
     elif all(mode == "val" or count == 0 for mode, count in flow):

@@ -153,6 +153,7 @@ class _Config(Conversion):
         name = _short_type(given)
         base = self.tree.get("optim_wrapper", "optimizer", "lr", default=1.0)
         least = given.get("eta_min_ratio", given.get("eta_min", 0.0) / base)
+        # The defaults below are those of MMEngine's schedulers.
         if name == "LinearLR":
             first, last = given.get("start_factor", 1 / 3), given.get("end_factor", 1.0)
             return {"type": "Linear", "from": first, "to": last}, max(length - 1, 1)
@@ -174,6 +175,7 @@ class _Config(Conversion):
 
     def _validate(self, config: dict[str, Any]) -> None:
         """Add validation data, metrics and interval, and the hook that evaluates as MMEngine does."""
+        # The defaults of ``val_interval`` in MMEngine's loops.
         unit, usual = ("ep", 1) if self.by_epochs else ("step", 1000)
         config["data"]["val"] = self._data("val")
         given = self.tree.values["val_evaluator"]
@@ -248,6 +250,7 @@ class _Config(Conversion):
         if set(hook) - said or rule is None:
             self.refuse(way, "this EarlyStoppingHook")
         better = "max" if rule == "greater" else "min"
+        # MMEngine's defaults. Its hook takes the sign from the rule.
         by, patience = abs(hook.get("min_delta", 0.1)), hook.get("patience", 5)
         return {"type": "EarlyStop", "metric": hook.get("monitor"), "patience": patience, "by": by, "mode": better}
 

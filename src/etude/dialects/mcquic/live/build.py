@@ -30,7 +30,6 @@ from etude.dialects.mcquic.live.builtin import import_external
 from etude.dialects.mcquic.live.data.images import open_images
 from etude.dialects.mcquic.live.data.transforms import getEvalTransform, getTrainingPreprocess, getTrainingTransform
 from etude.dialects.mcquic.live.hooks import KINDS, ChainHook, splitHooks
-from etude.dialects.mcquic.live.model import blocks
 from etude.dialects.mcquic.live.model.compound import Compound
 from etude.dialects.mcquic.live.model.models import crop_of, find_model, join_alone
 from etude.dialects.mcquic.live.registry import (
@@ -51,8 +50,6 @@ from etude.plan import Plan, Spec
 
 if TYPE_CHECKING:
     from etude.build import Options
-
-__all__ = ["blocks", "build"]
 
 
 def build(plan: Plan, options: Options) -> Run:

@@ -139,9 +139,7 @@ SHARING, SAVING = 10.0, 25.0
 
 
 def shares(runner: Any, own: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """Gather what every process knows alone, for the first of them; None for the others, and where one of them is
-    missing.
-    """
+    """Return on rank 0 what each process alone knows, or None if one does not answer in time. None on others."""
     store: Any = distributed_c10d._get_default_store()
     names = [os.path.join(runner.work_dir, ".etude", f"share-{rank}.pth") for rank in range(runner.world_size)]
     keys = [f"etude/share/{rank}/{runner.iter}" for rank in range(runner.world_size)]

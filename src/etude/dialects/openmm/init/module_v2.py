@@ -34,6 +34,7 @@ class BaseModule(InitModule, metaclass=ABCMeta):
                 return
             pretrained = self._apply_own()
             self._init_children()
+            # Last, so that the children do not overwrite the loaded weights.
             if pretrained:
                 initialize(self, pretrained)
             self._is_init = True
@@ -53,7 +54,7 @@ class BaseModule(InitModule, metaclass=ABCMeta):
         if isinstance(self.init_cfg, list | tuple | dict):
             initialize(self, others)
         else:
-            initialize(self, self.init_cfg)
+            initialize(self, self.init_cfg)  # which refuses it
         return [rule for rule in rules if _is_pretrained(rule)]
 
     def _init_children(self) -> None:

@@ -116,5 +116,6 @@ def init_default_scope(scope: str) -> None:
         return
     if current.scope_name != scope:
         log_warning(f'The current default scope "{current.scope_name}" is not "{scope}"; from now on it is "{scope}".')
+        # Under a new name: an instance that exists would not become the current one.
         name = f"{scope}-{datetime.datetime.now()}"
         DefaultScope.get_instance(name, scope_name=scope)

@@ -89,7 +89,8 @@ def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> An
 def _with_class_name(error: Exception, made: Any) -> Exception:
     try:
         named = type(error)(f"{made.__name__}: {error}")
-    except Exception:
+    except Exception:  # its class takes other arguments
         return error
+    # What Étude has attached to the exception (hints, places) stays with it.
     vars(named).update(vars(error))
     return named

@@ -13,6 +13,7 @@ _PARTS = re.compile(
     r"(?:[-_.]?(?P<post>post|rev|r)[-_.]?(?P<post_n>\d*)|-(?P<post_m>\d+))?(?P<dev>[-_.]?dev\d*)?(?:\+.*)?",
     re.IGNORECASE,
 )
+# PEP 440's other spellings.
 _NAMES = {"alpha": "a", "beta": "b", "preview": "rc", "pre": "rc", "c": "rc"}
 _RANK = {"a": -3, "b": -2, "rc": -1}
 

@@ -78,6 +78,7 @@ class Batches:
         """Return an iterator after the batches of the earlier run, without changing the process's generators."""
         now = Snapshot.take().state_dict()
         numbered = self._numbered()
+        # The first run drew twice: when the iterator was made, and with the first batch.
         Snapshot.of(self._began or now).restore()
         iterator: Iterator[Any] = iter(numbered)
         Snapshot.of(self._first or now).restore()

@@ -181,6 +181,7 @@ class SimpleTrainer(TrainerBase):
         self._record(loss_dict, data_time)
         self._update_weights()
 
+    # The names of the steps are private ones that subclasses in scripts will not have.
     def _losses_of(self, data: Any) -> tuple[Any, dict[str, Any]]:
         return _losses(self.model(data))
 

@@ -137,6 +137,7 @@ def log_every_n(lvl: int, msg: str, n: int = 1, *, name: str | None = None) -> N
     """Log once per ``n`` calls from the same place."""
     module, place = _caller()
     _COUNTS[place] += 1
+    # No count leaves a rest of 1 when it is divided by 1.
     if n == 1 or _COUNTS[place] % n == 1:
         logging.getLogger(name or module).log(lvl, msg)
 

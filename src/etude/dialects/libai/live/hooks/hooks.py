@@ -101,7 +101,8 @@ class IterationTimer(HookBase):
 class PeriodicWriter(HookBase):
     """Calls the writers every ``period`` iterations and after the last one, and closes them at the end."""
 
-    #: Whether values recorded after the last iteration (the final evaluation) are written before closing.
+    #: Whether values recorded after the last iteration (the final evaluation) are written before closing: not in LiBai,
+    #: which only closes its writers.
     writes_after_train = False
     remembers = finishes_step = True
     _warned = False

@@ -38,6 +38,7 @@ class CurveLR(torch.optim.lr_scheduler.LRScheduler):
         return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs), "_step_count": self._step_count}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        # OneFlow calls it ``last_step``.
         self.last_epoch = int(state_dict.get("last_epoch", state_dict.get("last_step", 0)))
         self.base_lrs = list(state_dict.get("base_lrs", self.base_lrs))
         self._step_count = int(state_dict.get("_step_count", self.last_epoch + 1))

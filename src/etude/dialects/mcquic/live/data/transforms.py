@@ -50,6 +50,7 @@ class RandomCrop(nn.Module):
                 if lacking > 0:
                     image = F.pad(image, (lacking, lacking) if side == -1 else (0, 0, lacking, lacking))
         height, width = image.shape[-2:]
+        # As in torchvision, whose crop draws nothing then.
         if (height, width) == (size, size):
             return image
         top = int(torch.randint(0, height - size + 1, (1,)))
@@ -75,6 +76,7 @@ class RandomGamma(nn.Module):
     """Applies one of four tone curves: sRGB's, its inverse, a random power, none."""
 
     def forward(self, x: Tensor) -> Tensor:
+        # As in McQuic, from Python's generator and not from torch's.
         return random.choice(_CURVES)(x)
 
 
@@ -193,6 +195,7 @@ class DeTransform(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         share = (x - self.least) / (self.most - self.least)
+        # Each byte stands for an equal share of the range; the top value would be 256.
         return (share * (256.0 - 1e-3)).clamp(0.0, 255.0).byte()
 
 

@@ -58,6 +58,7 @@ class RansEncoder:
         offsets: Sequence[int],
     ) -> bytes:
         state, words = _LOWER, []
+        # rANS decodes last in, first out: what is encoded last is decoded first.
         for symbol, index, offset in reversed(list(zip(symbols, indexes, offsets, strict=True))):
             cdf, value = cdfs[index], symbol - offset
             if not 0 <= value < len(cdf) - 1:

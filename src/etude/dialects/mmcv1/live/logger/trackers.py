@@ -72,6 +72,7 @@ class WandbLoggerHook(TrackerHook):
 
     kind = WandbRun
 
+    # In mmcv's order: MMClsWandbHook and MMDetWandbHook hand their arguments on by position.
     def __init__(
         self,
         init_kwargs: dict[str, Any] | None = None,

@@ -200,6 +200,7 @@ class BaseDataset(Dataset[Any]):
         return [int(self.data_infos[idx]["gt_label"])]
 
     def prepare_data(self, idx: int) -> Any:
+        # A copy, because transforms change what they get.
         return self.pipeline(copy.deepcopy(self.data_infos[idx]))
 
     def __len__(self) -> int:

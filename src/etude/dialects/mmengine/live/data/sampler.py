@@ -81,6 +81,7 @@ class InfiniteSampler(Sampler[int]):
         yield from self.indices
 
     def __len__(self) -> int:
+        # As in MMEngine, the size of the dataset, although the sequence is endless.
         return self.size
 
     def set_epoch(self, epoch: int) -> None:

@@ -37,6 +37,7 @@ def all_reduce(data: Tensor, op: str = "sum", group: ProcessGroup | None = None)
         return
     home = get_data_device(data)
     shared = cast_data_device(data, get_comm_device(group))
+    # Only NCCL can average.
     torch_dist.all_reduce(shared, _get_reduce_op("sum" if op.lower() == "mean" else op), group)
     if op.lower() == "mean":
         shared = torch.true_divide(shared, world_size)

@@ -93,6 +93,7 @@ class EarlyStoppingHook(Hook):
         if self.stopping_threshold is not None and compare(score, self.stopping_threshold):
             self.best_score = score
             return True, f"{name} = {score} is beyond {self.stopping_threshold}, training stops."
+        # As in MMEngine: better by exactly ``min_delta`` is good enough, and ``rule`` has given it its sign.
         if compare(self.best_score + self.min_delta, score):
             self.wait_count += 1
             if self.wait_count >= self.patience:

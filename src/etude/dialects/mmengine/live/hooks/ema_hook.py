@@ -96,6 +96,7 @@ class EMAHook(Hook):
             return
         if runner._resume:
             log_warning("the checkpoint has no ema_state_dict: the average starts as a copy of its state_dict")
+        # Any file of weights will do: also a bare state, or one with the prefix of a wrapper.
         state = revised(copy.copy(state_of(checkpoint, "")), DEFAULT_REVISE)
         load_state_dict(self._average.module, state, strict=self.strict_load)
 
@@ -121,6 +122,7 @@ class EMAHook(Hook):
                 ema_state[key], model_state[name] = model_state[name], ema_state[key]
 
     def _ema_started(self, runner: Any) -> bool:
+        # As in MMEngine, numbers count from 1: the average begins in the iteration or epoch of that number.
         if self.enabled_by_epoch:
             return bool(runner.epoch + 1 >= self.begin_epoch)
         return bool(runner.iter + 1 >= self.begin_iter)

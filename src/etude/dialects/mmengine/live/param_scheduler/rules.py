@@ -290,6 +290,7 @@ class OneCycleParamScheduler(Recurrence):
     def _phases(self, pct_start: float, three_phase: bool) -> list[dict[str, Any]]:
         initial, top, low = (f"{word}_{self.param_name}" for word in ("initial", "max", "min"))
         total = self.total_steps
+        # The phases end where those of torch's OneCycleLR do.
         rise = {"end_step": float(pct_start * total) - 1, "start": initial, "end": top}
         if not three_phase:
             return [rise, {"end_step": total - 1, "start": top, "end": low}]
@@ -325,5 +326,5 @@ class OneCycleParamScheduler(Recurrence):
 
     def _between(self, start: float, end: float, share: float) -> float:
         if self.anneal_strategy == "cos":
-            return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
+            return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)  # torch's order of operations
         return (end - start) * share + start

@@ -77,6 +77,7 @@ class SwAVHook(Hook):
         if os.path.isfile(self.queue_path):
             self.queue = torch.load(self.queue_path, weights_only=True)["queue"]
             get_model(runner.model).head.loss.queue = self.queue
+        # SwAV's queue has to hold whole batches of all processes.
         self.queue_length -= self.queue_length % (self.batch_size * world_size)
 
     def before_train_iter(self, runner: Any, batch_idx: int, data_batch: DataBatch = None) -> None:

@@ -236,6 +236,7 @@ def multiply_lr(optim_wrapper: OptimWrapper, real: int, base: int) -> None:
     """Scale the learning rate of every real group from batches of ``base`` to batches of ``real``."""
     print_log(f"LR is scaled from a batch size of {base} to the current {real}.", logger="current")
     for wrapper in optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]:
+        # As in MMEngine, the virtual base group is left out: ``base_lr`` in the log is not scaled.
         for group in wrapper.optimizer.param_groups:
             group["lr"] *= float(real) / float(base)
 

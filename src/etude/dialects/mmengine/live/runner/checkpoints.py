@@ -224,6 +224,7 @@ class Checkpoints(Afterwards):
             raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
         if file_client_args is not None:
             warnings.warn(OUTDATED, DeprecationWarning, stacklevel=2)
+        # All processes gather weights that are shared out.
         if not is_main_process() and not sharded.is_sharded(self.model):
             return
         weights = self._weights()

@@ -49,6 +49,7 @@ def _frozen_statistics(norms: list[Any]) -> Iterator[None]:
     """Keep the running statistics of batch norms as they are: forward has counted this batch already."""
     before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm, _, count in before:
+        # A momentum of 0 adds nothing to the statistics; the count is copied, as forward increases it in place.
         norm.momentum, norm.num_batches_tracked = 0.0, None if count is None else count.clone()
     try:
         yield

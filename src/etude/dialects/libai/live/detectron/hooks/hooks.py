@@ -52,6 +52,7 @@ class LRScheduler(shared.LRScheduler, HookBase):
     def before_train(self) -> None:
         self._optimizer = self._optimizer or self.trainer.optimizer
         if is_param_scheduler(self.scheduler):
+            # One less, because torch's scheduler makes a step when it is made.
             self._scheduler = LRMultiplier(
                 self._optimizer, self.scheduler, self.trainer.max_iter, last_iter=self.trainer.iter - 1
             )
