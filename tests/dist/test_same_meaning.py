@@ -80,6 +80,13 @@ def test_shards_give_the_same_curve(jobs, folder, one, options):
     assert project.distance(one, folder / name) < 1e-5
 
 
+def test_sgd_takes_a_kernel_that_can_work_on_shards(jobs, folder):
+    sgd = ("train", "config.yaml", "optim.type=SGD", "train.epochs=1", "-q", "--folder")
+    jobs.run(*sgd, "sgd", cwd=folder, nproc=1)
+    jobs.run(*sgd, "sgd-shards", "+parallel.strategy=fsdp", cwd=folder)
+    assert project.distance(folder / "sgd", folder / "sgd-shards") < 1e-5
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     sample(

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
+from etude.dist.shards import is_sharded
 from etude.errors import ConfigError, EtudeError, UserCodeError, suggest
 from etude.optim.dynamo import spare_dynamo
 from etude.optim.foreach import EXACT
@@ -33,7 +34,10 @@ def build_optimizer(plan: OptimizerPlan, model: nn.Module) -> Optimizer:
     named = named_parameters(model, plan.params)
     if not named:
         raise ConfigError("the model has no parameters to train", at=str(spec.at))
-    args = {**_lists_as_tuples(spec.args), **_way(accepted, spec.args, model, [entry.parameter for entry in named])}
+    way = _way(accepted, spec.args, model, [entry.parameter for entry in named])
+    if way.get("fused") and factory is torch.optim.SGD and is_sharded(model):
+        way = {"foreach": True}  # torch's fused SGD takes no DTensors
+    args = {**_lists_as_tuples(spec.args), **way}
     defaults = {name: p.default for name, p in accepted.items() if p.default is not inspect.Parameter.empty}
     groups = make_groups(named, plan.groups, defaults | args)
     optimizer = _made(Spec(kind=spec.kind, name=spec.name, args=args, at=spec.at), groups)
