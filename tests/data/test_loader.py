@@ -208,6 +208,20 @@ def test_getitems_is_asked_once_per_batch(batched):
     assert dataset.calls == 2
 
 
+def test_getitems_that_fails_where_samples_do_not_is_warned_of():
+    class Half(Whole):
+        def __getitem__(self, index: int):
+            return {"x": index}
+
+        def __getitems__(self, indices: list[int]):
+            raise KeyError("no batch")
+
+    with pytest.warns(
+        UserWarning, match=r"Half.__getitems__ raised KeyError: 'no batch'; the batch was read sample by"
+    ):
+        assert [batch["x"].tolist() for batch in Loader(Half(True), batch_size=4)] == [[0, 1, 2, 3], [4, 5]]
+
+
 def test_samplers_of_the_user_are_drawn_from_seed_and_epoch():
     weights = torch.utils.data.WeightedRandomSampler([1.0] * 20, 10)
     batches = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(range(20)), 4, False)

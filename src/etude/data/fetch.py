@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,12 +20,11 @@ from torch import Tensor
 from etude.data.collate import stack
 from etude.data.order import Task, share_of
 from etude.data.samplers import Again
-from etude.data.seeds import Generator, generators, mix, mix_each, seed_process
+from etude.data.seeds import COLLATE, STREAM, Generator, generators, mix, mix_each, seed_process
 from etude.errors import ConfigError, printable, suggest
 
 POLICIES = ("stop", "skip", "retry", "replace")
 Collate = Callable[[list[Any]], Any]
-_COLLATE, _BEGIN = -3, -4
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: So many samples are watched, to know which generators a dataset draws from.
 _WATCHED = 16
@@ -205,18 +205,26 @@ class Fetcher:
             self._seed(task.epoch, int(indices[0]))
         try:
             return self.dataset.fetch(indices)
-        except Exception:  # which of them it was, and the policy for it, are a matter of single samples
-            return self._one_by_one(task, bad)
+        except Exception as error:
+            return self._after_failure(f"{type(self.dataset).__name__}.fetch", error, task, bad)
 
     def _by_list(self, task: Task, bad: list[Bad]) -> Any:
         indices = _plain(task.indices)
         self._seed(task.epoch, _number(indices[0]))
         try:
             got = self.dataset.__getitems__(indices)
-        except Exception:
-            return self._one_by_one(task, bad)
+        except Exception as error:
+            return self._after_failure(f"{type(self.dataset).__name__}.__getitems__", error, task, bad)
         # A list of another length is a batch already, such as [inputs, targets].
         return self._collated(task, got) if isinstance(got, list) and len(got) == len(indices) else got
+
+    def _after_failure(self, method: str, error: Exception, task: Task, bad: list[Bad]) -> Any:
+        """Make the batch of single samples, which shows the bad one; warn if none is bad, because this way is slow."""
+        batch = self._one_by_one(task, bad)
+        if not bad:
+            what = f"{type(error).__name__}: {printable(str(error))}"
+            warnings.warn(f"{method} raised {what}; the batch was read sample by sample", stacklevel=2)
+        return batch
 
     def _one_by_one(self, task: Task, bad: list[Bad]) -> Any:
         samples: list[Any] = []
@@ -244,7 +252,7 @@ class Fetcher:
 
     def _collated(self, task: Task, samples: list[Any]) -> Any:
         if self.collate is not stack:  # which draws nothing
-            self._seed(task.epoch, _COLLATE, task.batch)
+            self._seed(task.epoch, COLLATE, task.batch)
         return collated(self.collate, samples, lambda: (_plain(task.indices), task.place))
 
     # -- a bad sample --------------------------------------------------------------------------------------------
@@ -331,7 +339,7 @@ class StreamFetcher:
             return
         if self.stateful and state is not None:
             self.dataset.load_state_dict(state)
-        self._seed(task.epoch, _BEGIN)
+        self._seed(task.epoch, STREAM)
         self._samples = iter(self.dataset)
         for batch in range(0 if state is not None else start):
             self._read(task.epoch, batch)
@@ -349,7 +357,7 @@ class StreamFetcher:
         if not samples or (self.drop_last and len(samples) < self.batch_size):
             return Fetched(end=True)
         if self.collate is not stack:
-            self._seed(task.epoch, _COLLATE, task.batch)
+            self._seed(task.epoch, COLLATE, task.batch)
         state = self.dataset.state_dict() if self.stateful else None
         state = state if len(samples) == self.batch_size else (OVER, state)
         mine, weight = share_of(samples, self.shard)  # every rank reads all of a stream and takes its share

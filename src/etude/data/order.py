@@ -10,12 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from etude.data.seeds import kept_generators, mix, seed_process
+from etude.data.seeds import ORDER, SAMPLER, kept_generators, mix, seed_process
 from etude.errors import DataError
 from etude.records import record
-
-#: Keeps the draws of an order apart from those of samples and of collating.
-_ORDER, _SAMPLER = -1, -2
 
 
 class Task(NamedTuple):  # one is made for every batch: a frozen dataclass takes four times as long to make
@@ -59,7 +56,7 @@ class Shuffled:
     def order(self, epoch: int) -> Tensor:
         if not self.shuffle:
             return torch.arange(self.size)
-        generator = torch.Generator().manual_seed(mix(self.seed, epoch, _ORDER) >> 1)
+        generator = torch.Generator().manual_seed(mix(self.seed, epoch, ORDER) >> 1)
         return torch.randperm(self.size, generator=generator)
 
     def tasks(self, epoch: int, start: int, state: Any = None) -> Iterator[Task]:
@@ -165,7 +162,7 @@ def drawn(sampler: Any, seed: int, epoch: int) -> Iterable[Any]:
     except (TypeError, NotImplementedError, AttributeError):
         return sampler  # type: ignore[no-any-return]
     with kept_generators():
-        seed_process(mix(seed, epoch, _SAMPLER))
+        seed_process(mix(seed, epoch, SAMPLER))
         return list(islice(sampler, length))
 
 

@@ -19,8 +19,11 @@ _MASK = (1 << 64) - 1
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 #: Bytes of a Mersenne twister in memory: 624 words, and the number of those that were used.
 _TWISTER = 4 * 625
-#: Keeps the streams of ranks apart from those of samples and orders.
-_RANK = -4
+#: Keep other draws apart from those of samples, whose index is 0 or more: ``mix(seed, epoch, ORDER)``.
+#: Checkpoints and recorded runs depend on these numbers.
+ORDER, SAMPLER, COLLATE, STREAM = -1, -2, -3, -4
+#: Keeps the streams of ranks apart from all of these: ``mix(seed, RANK, rank)``; no epoch is negative.
+RANK = -4
 
 
 def mix(*numbers: int) -> int:
@@ -73,7 +76,7 @@ def seed_process(number: int) -> None:
 def seed_rank(seed: int, world: Any, step: int = 0) -> None:
     """Give a rank its own stream of random numbers; rank 0 gets that of a single process."""
     if not world.is_main:
-        seed_process(mix(seed, world.rank, step, _RANK))
+        seed_process(mix(seed, world.rank, step, RANK))
 
 
 class Generator:

@@ -106,6 +106,11 @@ def is_joined() -> bool:
     return _control is not None
 
 
+def start_max(values: torch.Tensor) -> Any:
+    """Begin to replace ``values`` by their maximum over ranks; ``wait()`` of what is returned ends it."""
+    return distributed.all_reduce(values, distributed.ReduceOp.MAX, group=_control, async_op=True)
+
+
 @_waiting
 def gather(value: T) -> list[T]:
     """Return what every rank has, by rank. What fits into one message of a fixed size takes one, else two more."""

@@ -33,7 +33,15 @@ from etude.errors import PeerError, printable
 from etude.records import record
 
 #: Loaded once, before any worker is made.
-_PRELOAD = ["torch", "torch.distributed", "torch._dynamo", "etude.build", "etude.api", "etude.session", "etude.cli"]
+_PRELOAD = [
+    "torch",
+    "torch.distributed",
+    "torch._dynamo",
+    "etude.build",
+    "etude.api",
+    "etude.session.session",
+    "etude.cli",
+]
 #: Exit codes of a normal end: all ranks reach it together.
 ORDERLY = (0, 75, 130, 143)
 _PASSED_ON = ("SIGTERM", "SIGINT", "SIGUSR1")
@@ -101,6 +109,7 @@ class _Attempt:
         self._signalled: str | None = None
 
     def run(self) -> End:
+        from torch.distributed import DistError
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.elastic.rendezvous.api import RendezvousError
 
@@ -121,7 +130,7 @@ class _Attempt:
             return self._end(rank, failure.exitcode)
         except _Early as early:
             return End(early.code, f"stopped by {self._signalled} outside of training: there is nothing to save")
-        except (RendezvousError, RuntimeError, ConnectionError, TimeoutError, OSError) as error:
+        except (RendezvousError, DistError, OSError) as error:
             return End(2, _rendezvous_failed(error, self.options))
         finally:
             self._over.set()

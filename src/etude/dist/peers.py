@@ -76,7 +76,7 @@ class Peers:
         values = [float(WISHES.index(self.wish())), monotonic() - self._began, float(bad)]
         self._sent.copy_(torch.tensor(values, dtype=torch.float64))
         # The maximum: the most urgent wish, the longest time, and a bad loss anywhere.
-        self._work = distributed.all_reduce(self._sent, distributed.ReduceOp.MAX, group=group._control, async_op=True)
+        self._work = group.start_max(self._sent)
 
     def settle(self) -> None:
         """Wait for the answer of the exchange that was begun."""

@@ -8,8 +8,9 @@ from etude.errors import nearest
 
 STEP_POINTS = ("before_step", "after_forward", "before_update", "after_step")
 EPOCH_POINTS = ("before_epoch", "after_epoch")
+#: In the order of a run, except that an evaluation may come after a step, too.
 POINTS = (
-    "before_run", "before_train", *EPOCH_POINTS, *STEP_POINTS,
+    "before_run", "before_train", "before_epoch", *STEP_POINTS, "after_epoch",
     "before_eval", "before_eval_step", "after_eval_step", "after_eval",
     "before_save", "after_load", "after_train", "after_run", "on_error",
 )  # fmt: skip

@@ -205,8 +205,8 @@ class Session:
 
     def _discard(self) -> None:
         """Remove the folder that this start has made, and parents that are empty again."""
-        for folder in self._made[:1]:
-            shutil.rmtree(folder, ignore_errors=True)
+        if self._made:
+            shutil.rmtree(self._made[0], ignore_errors=True)
         with suppress(OSError):
             for folder in self._made[1:]:
                 folder.rmdir()
@@ -304,7 +304,7 @@ class GuardedSession(Session):
     layout of its own system."""
 
     private = False
-    _marks = ExitStack()
+    _marks: ExitStack | None = None
 
     def _open(self) -> None:
         self._marks = wall_time.mark_updates(self.run)
@@ -317,7 +317,8 @@ class GuardedSession(Session):
             self._pulse = start_pulse(self.run)
 
     def _close(self, error: BaseException | None) -> None:
-        self._marks.close()
+        if self._marks is not None:
+            self._marks.close()
         super()._close(error)
 
     def _is_unused(self, error: BaseException) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from etude.cli.flags import add_cfg_options, add_config, add_dialect, positive, seconds
 from etude.errors import UserError
+from etude.inspection.points import POINTS
 from etude.units import counted, human
 
 if TYPE_CHECKING:
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
 Curves = dict[str, list[tuple[float, float]]]
 
 _MOST_LAYERS = 30
-POINT_ORDER = (
-    "before_run", "before_train", "before_epoch", "before_step", "after_forward", "before_update", "after_step",
-    "after_epoch", "before_eval", "before_eval_step", "after_eval_step", "after_eval", "before_save", "after_load",
-    "after_train", "after_run", "on_error",
-)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -210,7 +206,7 @@ def _called(record: Record, facts: Facts) -> list[str]:
 
 
 def _by_point(shown: Mapping[str, Sequence[str]]) -> list[str]:
-    return [f"           {point:<16} {', '.join(shown[point])}" for point in POINT_ORDER if point in shown]
+    return [f"           {point:<16} {', '.join(shown[point])}" for point in POINTS if point in shown]
 
 
 def _done(record: Record) -> list[str]:
