@@ -151,7 +151,7 @@ class Step:
 
     def apply(self, run: Run) -> None:
         """Clip, let hooks look, step, and forget the gradients."""
-        if run.peers is not None and self._lost(run):
+        if run.peers is not None and self._average_or_drop(run):
             return
         run.acting = "update"
         if self._stepping is not None:
@@ -168,7 +168,7 @@ class Step:
         self.pending, run.acting = 0, None
         self._guard.learnt(run)
 
-    def _lost(self, run: Run) -> bool:
+    def _average_or_drop(self, run: Run) -> bool:
         """Average the gradients of replicas; drop them and return True if one that left has spoilt them."""
         if not run.peers.by_hand or run.peers.average(self.params):
             return False

@@ -19,7 +19,7 @@ _PORT = 29_400
 
 
 def manifests(
-    words: Sequence[str],
+    argv: Sequence[str],
     *,
     name: str,
     image: str,
@@ -34,7 +34,7 @@ def manifests(
     if not re.fullmatch(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?", name):
         raise UserError(f"--name {name}: a name of Kubernetes has small letters, digits and dashes, up to 52 of them")
     meeting = ["--nnodes", str(nodes), "--rdzv-endpoint", f"{name}-0.{name}:{_PORT}"] if nodes > 1 else []
-    command = ["etude", *words, "--nproc", str(nproc), *meeting]
+    command = ["etude", *argv, "--nproc", str(nproc), *meeting]
     container: dict[str, Any] = {
         "name": "train",
         "image": image,

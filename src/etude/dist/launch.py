@@ -65,26 +65,26 @@ class End:
     """The outcome of an attempt: its exit code, its message, and whether a restart may help."""
 
     code: int
-    words: str = ""
+    message: str = ""
     lost: bool = False
 
 
-def launch(words: Sequence[str], options: Launch, main: Callable[[list[str]], int]) -> int:
-    """Call ``main(words)`` in several processes; return the exit code of the command."""
+def launch(argv: Sequence[str], options: Launch, main: Callable[[list[str]], int]) -> int:
+    """Call ``main(argv)`` in several processes; return the exit code of the command."""
     _prepare()
     with tempfile.TemporaryDirectory(prefix="etude-ranks-") as place:
         for attempt in range(options.max_restarts + 1):
-            end = _Attempt(main, list(words), options, Path(place), attempt).run()
+            end = _Attempt(main, list(argv), options, Path(place), attempt).run()
             if not end.lost or attempt == options.max_restarts:
                 break
             print(
-                f"etude: {end.words}\netude: starting again from the newest checkpoint "
+                f"etude: {end.message}\netude: starting again from the newest checkpoint "
                 f"(restart {attempt + 1} of {options.max_restarts})",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
             reports.clear(Path(place))
-    if end.words:
-        text = end.words if end.words.endswith("\n") else f"etude: error: {end.words}\n"
+    if end.message:
+        text = end.message if end.message.endswith("\n") else f"etude: error: {end.message}\n"
         print(text, end="", file=sys.stderr, flush=True)
     return end.code
 
@@ -101,9 +101,9 @@ class _Attempt:
     """One start of all ranks of this machine."""
 
     def __init__(
-        self, main: Callable[[list[str]], int], words: list[str], options: Launch, place: Path, number: int
+        self, main: Callable[[list[str]], int], argv: list[str], options: Launch, place: Path, number: int
     ) -> None:
-        self.main, self.words, self.options, self.place, self.number = main, words, options, place, number
+        self.main, self.argv, self.options, self.place, self.number = main, argv, options, place, number
         self._over = threading.Event()
         self._hung = ""
         self._signalled: str | None = None
@@ -143,7 +143,7 @@ class _Attempt:
         from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
         from torch.distributed.launcher.api import elastic_launch
 
-        work = (self.main, self.words, environment, self.options.nproc)
+        work = (self.main, self.argv, environment, self.options.nproc)
         hosts = bool(self.options.endpoint) and is_here(self.options.endpoint)
         if hosts:
             try:
@@ -224,8 +224,8 @@ class _Attempt:
 
     def _leave_alone(self) -> None:
         """Leave without the others if the network is gone: torch's agent would wait minutes for their answer."""
-        words = f"the other machines do not answer at {self.options.endpoint}; resume when they do"
-        print(f"etude: error: {self._hung}\netude: {words}", file=sys.stderr, flush=True)
+        hint = f"the other machines do not answer at {self.options.endpoint}; resume when they do"
+        print(f"etude: error: {self._hung}\netude: {hint}", file=sys.stderr, flush=True)
         shutil.rmtree(self.place, ignore_errors=True)
         os._exit(PeerError.exit_code)
 
@@ -254,8 +254,8 @@ def _is_torn_down(rank: int, code: int, notes: Sequence[Note]) -> bool:
 def _spoken(notes: Sequence[Note], *, torn_down: bool) -> End | None:
     """Return what the rank that failed says. Ranks that only followed it have nothing to say."""
     followed = (PeerError.exit_code, 143) if torn_down else (PeerError.exit_code,)
-    with_words_first = sorted(notes, key=lambda note: not note.words)
-    raised = next((note for note in with_words_first if note.code not in followed), None)
+    with_message_first = sorted(notes, key=lambda note: not note.message)
+    raised = next((note for note in with_message_first if note.code not in followed), None)
     if raised is None:
         return None
     if raised.code in ORDERLY:  # it came to the end; what happened while it was torn down does not matter
@@ -292,7 +292,7 @@ class _Early(BaseException):
         self.code = code
 
 
-def worker(main: Callable[[list[str]], int], words: list[str], environment: dict[str, str], count: int) -> int:
+def worker(main: Callable[[list[str]], int], argv: list[str], environment: dict[str, str], count: int) -> int:
     """Run one rank. Return after a normal end; any other ends the process with its code at once."""
     os.environ.update(environment)
     with suppress(OSError):
@@ -306,7 +306,7 @@ def worker(main: Callable[[list[str]], int], words: list[str], environment: dict
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // count))
     try:
-        code = main(words)
+        code = main(argv)
     except SystemExit as early:  # a signal before training
         code = early.code if isinstance(early.code, int) else 1
     heartbeat.started.set()  # where it was last is what counts
@@ -323,7 +323,7 @@ def worker(main: Callable[[list[str]], int], words: list[str], environment: dict
 def _let_others_speak(seconds: float = 3.0) -> None:
     """Wait for the rank that knows what is wrong: the first process that ends takes the others with it."""
     place, deadline = reports.folder(), time.monotonic() + seconds
-    while place is not None and not any(note.words for note in reports.read_notes(place)):
+    while place is not None and not any(note.message for note in reports.read_notes(place)):
         if time.monotonic() > deadline:
             return
         time.sleep(0.05)
@@ -345,14 +345,14 @@ def _describe_late(beat: Beat) -> str:
 
 def _describe_error(note: Note) -> str:
     after = f" after step {note.step}" if note.step else ""
-    if not note.words:
+    if not note.message:
         return f"rank {note.rank} on {note.host} called sys.exit({note.code}){after}"
     head = f"etude: rank {note.rank} on {note.host} failed{after}:\n"
-    return head + (note.words if note.words.endswith("\n") else f"{note.words}\n")
+    return head + (note.message if note.message.endswith("\n") else f"{note.message}\n")
 
 
 def _last_line(note: Note) -> str:
-    lines = note.words.strip().splitlines() or [f"rank {note.rank} lost the others"]
+    lines = note.message.strip().splitlines() or [f"rank {note.rank} lost the others"]
     return lines[-1].removeprefix("etude: ").removeprefix("error: ")
 
 

@@ -52,7 +52,7 @@ class Note:
     code: int
     step: int
     when: float
-    words: str = ""
+    message: str = ""
     host: str = ""
 
 
@@ -93,12 +93,12 @@ def timeout() -> timedelta:
     return timedelta(seconds=1.5 * float(os.environ.get(PATIENCE, "300")) + 5.0)
 
 
-def leave_note(code: int, words: str = "") -> None:
+def leave_note(code: int, message: str = "") -> None:
     """Report to the launcher how this process ends; the first note counts."""
     place, world = folder(), World.from_environment()
     if place is None or (place / f"note-{world.rank}.json").exists():
         return
-    note = Note(world.rank, code, steps(), time.time(), words, socket.gethostname())
+    note = Note(world.rank, code, steps(), time.time(), message, socket.gethostname())
     _write(place / f"note-{world.rank}.json", asdict(note))
 
 
@@ -209,7 +209,7 @@ def clear(place: Path) -> None:
 
 def tell(error: BaseException, report: Callable[[], int]) -> int:
     """Report ``error`` by ``report``, which prints and returns the exit code. One of several processes says who it is,
-    or leaves its words to the launcher, which prints those of the first."""
+    or leaves its message to the launcher, which prints those of the first."""
     world = World.from_environment()
     if not world.is_many:
         return report()
@@ -227,12 +227,12 @@ def tell(error: BaseException, report: Callable[[], int]) -> int:
     if not getattr(error, "is_told", False) or code is None:
         with redirect_stderr(buffer):
             code = report()
-    words = buffer.getvalue()
+    message = buffer.getvalue()
     if folder() is not None:
-        leave_note(code, words)
-    elif words:
+        leave_note(code, message)
+    elif message:
         after = f" after step {steps()}" if steps() else ""
-        print(f"etude: rank {world.rank} on {socket.gethostname()}{after}:\n{words}", end="", file=sys.stderr)
+        print(f"etude: rank {world.rank} on {socket.gethostname()}{after}:\n{message}", end="", file=sys.stderr)
     return code
 
 

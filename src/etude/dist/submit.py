@@ -24,19 +24,19 @@ _PORT = 29_400
 class Training:
     """One task per machine: the command, which resumes the run in its folder each time the job starts."""
 
-    def __init__(self, words: Sequence[str], nodes: int = 1) -> None:
-        self.words, self.nodes = list(words), nodes
+    def __init__(self, argv: Sequence[str], nodes: int = 1) -> None:
+        self.argv, self.nodes = list(argv), nodes
         self._child: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> None:
-        words = [sys.executable, "-m", "etude", *self.words, *self._meeting_place()]
-        self._child = subprocess.Popen(words, preexec_fn=_ignore_warning)
+        command = [sys.executable, "-m", "etude", *self.argv, *self._meeting_place()]
+        self._child = subprocess.Popen(command, preexec_fn=_ignore_warning)
         self._wait()
         code = self._child.wait()
         if code == REQUEUE:
             self._queue_again()
         if code:
-            raise RuntimeError(f"etude {' '.join(self.words)} ended with code {code}")
+            raise RuntimeError(f"etude {' '.join(self.argv)} ended with code {code}")
 
     def checkpoint(self) -> Any:
         """Save and requeue. submitit calls this when the job's time is nearly up or when it is preempted."""
@@ -46,7 +46,7 @@ class Training:
             with suppress(ProcessLookupError, ChildProcessError):  # it has ended by itself
                 os.kill(self._child.pid, signal.SIGUSR1)
                 self._wait()
-        return DelayedSubmission(Training(self.words, self.nodes))
+        return DelayedSubmission(Training(self.argv, self.nodes))
 
     def _wait(self) -> None:
         """Wait for the end of the command, and leave its exit code to be read.
@@ -85,7 +85,7 @@ def _ignore_warning() -> None:
 
 
 def submit(
-    words: Sequence[str], folder: Path, *, cluster: str, nodes: int, minutes: int, options: Mapping[str, Any]
+    argv: Sequence[str], folder: Path, *, cluster: str, nodes: int, minutes: int, options: Mapping[str, Any]
 ) -> str:
     """Queue ``etude WORDS`` and return the job's number; ``cluster`` is ``slurm``, or ``local`` to try it here."""
     try:
@@ -98,4 +98,4 @@ def submit(
         executor.update_parameters(name="etude", nodes=nodes, tasks_per_node=1, timeout_min=minutes, **options)
     except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as error:
         raise UserError(f"submitit refuses this job: {error}") from error
-    return str(executor.submit(Training(words, nodes)).job_id)
+    return str(executor.submit(Training(argv, nodes)).job_id)

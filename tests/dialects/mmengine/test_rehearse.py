@@ -21,7 +21,7 @@ from tests.sampling import examples
 
 def told(folder: Path, **options: Any) -> Record:
     """The rehearsal of a runner."""
-    run = make(folder, **options).core_run
+    run = make(folder, **options).engine
     prepare(run)
     record = Record(run)
     with torch.no_grad():
@@ -32,7 +32,7 @@ def told(folder: Path, **options: Any) -> Record:
 def trained(folder: Path, **options: Any) -> Record:
     """The same record, taken from the run itself: its updates, validations, saves and lines."""
     runner = make(folder, **options)
-    run, record = runner.core_run, Record(runner.core_run)
+    run, record = runner.engine, Record(runner.engine)
     step, save, lines = run.model.train_step, runner.save_checkpoint, runner.log_processor.get_log_after_iter
 
     def noted_step(*args: Any, **kwargs: Any) -> Any:

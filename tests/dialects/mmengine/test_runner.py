@@ -211,7 +211,7 @@ def test_a_run_that_is_told_to_stop_saves_where_it_is_and_goes_on_exactly(tmp_pa
     class Stop(toy.Hook):
         def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
             if runner.iter == 4:
-                runner.core_run.stop("asked to", exit_code=143)
+                runner.engine.stop("asked to", exit_code=143)
 
     whole = toy.make(tmp_path / "whole", train_dataloader=toy.loader(shuffle=True))
     whole.train()

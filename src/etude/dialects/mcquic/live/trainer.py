@@ -78,11 +78,11 @@ class Trainer(Restorable):
         if self._peers is not None:
             self._peers.copy_from_main(model)
         optim, schdr = config.Train.Optim, config.Train.Schdr
-        self.run = Run(model, self._update, epochs, max_epochs=config.Train.Epoch)
-        self.run.runner = self
+        self.engine = Run(model, self._update, epochs, max_epochs=config.Train.Epoch)
+        self.engine.runner = self
         self._optimizer = self._logged("optimizer", "Optimizer", lambda: optimFn(model.parameters(), **optim.Params))
         self._scheduler = self._logged("LR scheduler", "LR scheduler", lambda: schdrFn(self._optimizer, **schdr.Params))
-        self.run.optimizers = {"": self._optimizer}
+        self.engine.optimizers = {"": self._optimizer}
         # McQuic's values before any validation: hooks read them.
         self.bestRate, self.bestDistortion = 1e10, -1.0
         self.keepLast, self.seed = False, 3407
@@ -108,15 +108,15 @@ class Trainer(Restorable):
 
     @property
     def _model(self) -> nn.Module:
-        return self.run.model
+        return self.engine.model
 
     @property
     def _step(self) -> int:
-        return self.run.done
+        return self.engine.done
 
     @property
     def _epoch(self) -> int:
-        return self.run.epochs_done
+        return self.engine.epochs_done
 
     @property
     def PrettyStep(self) -> str:
@@ -130,7 +130,7 @@ class Trainer(Restorable):
     def save(self, path: str | Path | None = None) -> None:
         """Save model, optimizer, scheduler and counters, and what an exact resume needs in addition."""
         loader = self._kwds.get("trainLoader")
-        within = Counters(self.run).state_dict()["step_in_epoch"] if hasattr(loader, "state_dict") else 0
+        within = Counters(self.engine).state_dict()["step_in_epoch"] if hasattr(loader, "state_dict") else 0
         exact = {
             "best": [self.bestRate, self.bestDistortion],
             "results": dict(self.results),
@@ -181,7 +181,7 @@ class Trainer(Restorable):
         rates = [{k: v for k, v in own.items() if k != "params"} for own in self._optimizer.param_groups]
         self._model.load_state_dict(state["_model"])
         self._optimizer.load_state_dict(state["_optimizer"])
-        self.run.step, self.run.epoch, self.run.stage = int(state["_step"]), int(state["_epoch"]), ""
+        self.engine.step, self.engine.epoch, self.engine.stage = int(state["_step"]), int(state["_epoch"]), ""
         if fresh_rates:
             self._use_config_rates(rates)
         else:
@@ -212,15 +212,16 @@ class Trainer(Restorable):
         """Set the data and the hooks of the run. ``fit(run)`` then trains."""
         loader, self.trainSampler = trainLoader, trainSampler
         self._kwds = {"trainLoader": loader, "trainSampler": trainSampler}
-        self.run.data = {"train": _Images(loader, self.transform if self._peers is None else self._seed_and_transform)}
+        transform = self.transform if self._peers is None else self._seed_and_transform
+        self.engine.data = {"train": _Images(loader, transform)}
         length = len(loader) if isinstance(loader, Sized) else None
-        self.run.steps_per_epoch = length
-        self.run.total_steps = None if length is None else length * self.config.Train.Epoch
+        self.engine.steps_per_epoch = length
+        self.engine.total_steps = None if length is None else length * self.config.Train.Epoch
         full = {name: self._with_own(name, chains.get(_key(name))) for name in _POINTS}
         for name, chain in full.items():
             self.saver.debug(f"<{name}Hook> is `{chain}`." if len(chain) else f"No <{name}Hook>.")
-        self.run.hooks = HookTable([Bridge(self, full)], steps_per_epoch=length)
-        return self.run
+        self.engine.hooks = HookTable([Bridge(self, full)], steps_per_epoch=length)
+        return self.engine
 
     def train(self, trainLoader: Iterable[Any], trainSampler: Any = None, *args: Any, **chains: Any) -> None:
         self.prepare(trainLoader, trainSampler, **chains)
@@ -231,10 +232,10 @@ class Trainer(Restorable):
         if self._step == 0:
             self.saver.info("[%s] Start training.", self.PrettyStep)
         self.saver.debug("[%s] Training loop started.", self.PrettyStep)
-        self.run.loop = epochs
+        self.engine.loop = epochs
         self._restore_position()
         with self.saver.later.running(self.saver.logger.error):
-            fit(self.run)
+            fit(self.engine)
 
     def _restore_position(self) -> None:
         """Restore the position in the data, the hooks and the random generators of a resumed checkpoint."""
@@ -243,9 +244,11 @@ class Trainer(Restorable):
         if position.get("within"):
             self._enter_epoch(position)
         # Only the remaining epochs are computed: earlier ones may have had other lengths.
-        if self.run.steps_per_epoch is not None:
-            begun = self.run.step - self.run.step_in_epoch
-            self.run.total_steps = begun + (self.config.Train.Epoch - self.run.epoch) * self.run.steps_per_epoch
+        if self.engine.steps_per_epoch is not None:
+            begun = self.engine.step - self.engine.step_in_epoch
+            self.engine.total_steps = (
+                begun + (self.config.Train.Epoch - self.engine.epoch) * self.engine.steps_per_epoch
+            )
         for name, hook in self._stateful().items():
             if name in exact.get("hooks", {}):
                 hook.load_state_dict(exact["hooks"][name])
@@ -262,7 +265,7 @@ class Trainer(Restorable):
         if again:
             self.saver.warning("[%s] %d samples of this epoch are seen again: the batch was %d and is %d now",
                                self.PrettyStep, again, before, now)  # fmt: skip
-        self.run.step_in_epoch = within
+        self.engine.step_in_epoch = within
         loader.load_state_dict({**position["data"], "batch": within})
 
     def _stateful(self) -> dict[str, Any]:
@@ -273,7 +276,7 @@ class Trainer(Restorable):
 
     def _calls(self) -> list[Callable[..., Any]]:
         """Return what the hooks of all kinds call."""
-        chains = [hook.chains for hook in self.run.hooks if isinstance(hook, Bridge)]
+        chains = [hook.chains for hook in self.engine.hooks if isinstance(hook, Bridge)]
         return [call for chain in chains for items in chain.values() for call in items.hooks]
 
     def _with_own(self, name: str, users: ChainHook | None) -> ChainHook:
@@ -376,7 +379,7 @@ class Trainer(Restorable):
 
     def leave_validation(self) -> None:
         """Stop inside a validation if a signal was received. The weights are saved before the run ends."""
-        self.run.batch = object()  # a new object shows a watchdog that the run makes progress
+        self.engine.batch = object()  # a new object shows a watchdog that the run makes progress
         asked = self.asked_to_stop()
         if asked is not None:
             raise Stopped(f"{asked[0]} in the validation after step {self._step}", asked[1])

@@ -64,7 +64,7 @@ def _import_user_modules(plan: Plan, file: str | None) -> None:
 
 def _as_run(runner: Any, plan: Plan, *, grace: float) -> Run:
     """Return the runner's run. As the command line promises, it handles signals and a time limit."""
-    run: Run = runner.core_run
+    run: Run = runner.engine
     run.plan, run.folder = plan, Path(runner.work_dir)
     run.world = World(rank=runner.rank, size=runner.world_size, local_rank=int(os.environ.get("LOCAL_RANK", 0)))
     signals = Signals(grace=grace)

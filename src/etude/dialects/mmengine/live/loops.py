@@ -27,7 +27,7 @@ class BaseLoop(metaclass=ABCMeta):
     def __init__(self, runner: Any, dataloader: Any) -> None:
         self._runner = runner
         #: Étude's run, whose counters this loop moves.
-        self.core: Run = getattr(runner, "core_run", None)  # type: ignore[assignment]
+        self.engine: Run = getattr(runner, "engine", None)  # type: ignore[assignment]
         if isinstance(dataloader, dict):
             differs = runner._randomness_cfg.get("diff_rank_seed", False)
             self.dataloader = runner.build_dataloader(dataloader, seed=runner.seed, diff_rank_seed=differs)
@@ -65,7 +65,7 @@ class _TrainLoop(BaseLoop):
         self.val_begin, self.val_interval = val_begin, val_interval
         self.stop_training = False
         #: The position in the training data.
-        self.passes = Passes(lambda: self.dataloader, lambda: self.core.step, log_warning)
+        self.passes = Passes(lambda: self.dataloader, lambda: self.engine.step, log_warning)
         dataset: Any = getattr(self.dataloader, "dataset", None)
         if hasattr(dataset, "metainfo"):
             runner.visualizer.dataset_meta = dataset.metainfo
@@ -75,34 +75,34 @@ class _TrainLoop(BaseLoop):
 
     @property
     def _iter(self) -> int:
-        return self.core.step
+        return self.engine.step
 
     @_iter.setter
     def _iter(self, value: int) -> None:
-        self.core.step, self.core.stage = value, ""  # no point of the old step is being called any more
+        self.engine.step, self.engine.stage = value, ""  # no point of the old step is being called any more
 
     @property
     def _epoch(self) -> int:
-        return self.core.epoch
+        return self.engine.epoch
 
     @_epoch.setter
     def _epoch(self, value: int) -> None:
-        self.core.epoch = value
+        self.engine.epoch = value
 
     #: Finished epochs and iterations. ``attrgetter`` is faster than a method: hooks ask several times per iteration.
-    epoch: int = property(attrgetter("core.epoch"))  # type: ignore[assignment]
-    iter: int = property(attrgetter("core.step"))  # type: ignore[assignment]
+    epoch: int = property(attrgetter("engine.epoch"))  # type: ignore[assignment]
+    iter: int = property(attrgetter("engine.step"))  # type: ignore[assignment]
     max_epochs: int = property(attrgetter("_max_epochs"))  # type: ignore[assignment]
     max_iters: int = property(attrgetter("_max_iters"))  # type: ignore[assignment]
 
     @property
     def stopping(self) -> bool:
         """Return whether a hook or a signal has asked to stop."""
-        return self.stop_training or self.core.stopping is not None
+        return self.stop_training or self.engine.stopping is not None
 
     def _step(self, batch_idx: int, data_batch: Any) -> None:
         """Train on one batch: hooks, ``train_step`` of the model, hooks, counters."""
-        run = self.core
+        run = self.engine
         run.step_in_epoch = batch_idx
         train_step(run, data_batch)
 
@@ -125,7 +125,7 @@ class _TrainLoop(BaseLoop):
                 self.runner.val_loop.run()
         except Stopped as stop:
             self._forget_validation(begun)
-            self.core.stop(stop.reason, exit_code=stop.exit_code)
+            self.engine.stop(stop.reason, exit_code=stop.exit_code)
             return
         except Exception:
             self._forget_validation(begun)
@@ -145,15 +145,15 @@ class _TrainLoop(BaseLoop):
         self._decide_current_val_interval()
         if not self._validation_is_due(count, last):
             return
-        if self.core.exit_code and count < last:
+        if self.engine.exit_code and count < last:
             self.runner.owes_validation = True
         else:
             self._validate()
 
     def _validate_if_owed(self, count: int, last: int) -> None:
         """Run the validation that the interrupted run could not finish."""
-        if self.runner.owed_validation:
-            self.runner.owed_validation = False
+        if self.runner.validates_first:
+            self.runner.validates_first = False
             self._validate_if_due(count, last)
 
     def _log_if_over(self, count: int, last: int) -> None:
@@ -209,7 +209,7 @@ class EpochBasedTrainLoop(_TrainLoop):
 
     def run_epoch(self) -> None:
         """Train for one epoch, or for the rest of the one that is resumed."""
-        run, begin = self.core, self._batches_done()
+        run, begin = self.engine, self._batches_done()
         run.hooks.before_epoch(run)
         self.runner.model.train()
         # Generators come last: hooks and the start of a pass may draw, and the file has the state from after that.
@@ -254,7 +254,7 @@ class IterBasedTrainLoop(_TrainLoop):
         self.dataloader_iterator = _InfiniteDataloaderIterator(self.dataloader, self.passes)
 
     def run(self) -> Any:
-        run = self.core
+        run = self.engine
         self.runner.call_hook("before_train")
         self._log_if_over(run.step, self._max_iters)
         run.hooks.before_epoch(run)
@@ -302,7 +302,7 @@ class _EvaluationLoop(BaseLoop):
         runner, mode = self.runner, self.mode
         runner.call_hook(f"before_{mode}")
         runner.call_hook(f"before_{mode}_epoch")
-        metrics = evaluate(self.core, self.dataloader, self)
+        metrics = evaluate(self.engine, self.dataloader, self)
         runner.model.eval()  # evaluate() puts its mode back, but hooks of MMEngine find the model in eval mode
         runner.call_hook(f"after_{mode}_epoch", metrics=metrics)
         runner.call_hook(f"after_{mode}")

@@ -69,7 +69,7 @@ class _Stage:
     """Replaces parts of a runner by ones that only record what they would do."""
 
     def __init__(self, runner: Any, record: Record) -> None:
-        self.runner, self.record, self.run = runner, record, runner.core_run
+        self.runner, self.record, self.run = runner, record, runner.engine
         self.hooks: list[tuple[Hook, Acts]] = [(hook, _acts(hook, runner, record)) for hook in runner.hooks]
         self.quiet = _Quiet(runner, record)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from etude.checkpoint.formats.torch_file import Patience
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
-from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.dialects.mmcv1.live.runner import exact_resume
 from etude.dialects.mmcv1.live.utils.dist import allreduce_params, master_only
 from etude.errors import SaveError
 
@@ -110,7 +110,7 @@ class CheckpointHook(Hook):
             if path == newest or not os.path.isfile(path):
                 break
             os.remove(path)
-            exact.remove_all(path)
+            exact_resume.remove_all(path)
 
 
 def _named_last(runner: BaseRunner) -> str | None:

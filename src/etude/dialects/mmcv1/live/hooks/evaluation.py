@@ -20,7 +20,7 @@ from etude.dialects.mmcv1.live.checks import require
 from etude.dialects.mmcv1.live.hooks.checkpoint_hook import target_folder
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.logger.base import LoggerHook
-from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.dialects.mmcv1.live.runner import exact_resume
 from etude.dialects.mmcv1.live.testing import multi_gpu_test, single_gpu_test
 from etude.dialects.openmm.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError, ConfigValueError
 from etude.dialects.openmm.metric_rules import GREATER_KEYS, LESS_KEYS, guess
@@ -243,7 +243,7 @@ class EvalHook(Hook):
         # mmcv deletes the old file first: a run that dies in between has none.
         if old and old != self.best_ckpt_path and os.path.isfile(old):
             os.remove(old)
-            exact.remove_all(old)
+            exact_resume.remove_all(old)
             runner.logger.info(f"The previous best checkpoint {old} was removed")
         runner.logger.info(f"Now best checkpoint is saved as {name}.")
         runner.logger.info(f"Best {self.key_indicator} is {key_score:0.4f} at {now} {kind}.")

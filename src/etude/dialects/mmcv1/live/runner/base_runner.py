@@ -27,8 +27,7 @@ from etude.dialects.mmcv1 import files
 from etude.dialects.mmcv1.live.checks import MissingOutput, WrongOutputs, require
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.parallel import unwrap
-from etude.dialects.mmcv1.live.runner import crash_checkpoint as leaving
-from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.dialects.mmcv1.live.runner import crash_checkpoint, exact_resume
 from etude.dialects.mmcv1.live.runner.adapter import Adapted, Routed
 from etude.dialects.mmcv1.live.runner.log_buffer import LogBuffer
 from etude.dialects.mmcv1.live.runner.registration import Registration
@@ -210,7 +209,7 @@ class BaseRunner(Resuming, Registration):
             with saving_at_signals(engine, processes=self._world_size):
                 yield engine
         except Exception as error:
-            leaving.leave(self, error)
+            crash_checkpoint.leave(self, error)
             raise
         finally:
             engine.loop = before
@@ -292,7 +291,7 @@ class BaseRunner(Resuming, Registration):
             return self.load_checkpoint(filename, map_location=place)
         found: dict[str, Any] = _load_checkpoint(filename, place, self.logger)
         state = state_of(found, filename)
-        if exact.KEY in found and any(hasattr(hook, "param_ema_buffer") for hook in self._hooks):
+        if exact_resume.KEY in found and any(hasattr(hook, "param_ema_buffer") for hook in self._hooks):
             known = self.model.state_dict()
             state = {key: value for key, value in state.items() if key in known or not key.startswith("ema_")}
         state = revised(state, [(r"^module.", "")])
@@ -319,9 +318,9 @@ class BaseRunner(Resuming, Registration):
         state, self.saver = self._exact_state() if save_optimizer else None, None
         found = content(self.model, optimizer=self.optimizer if save_optimizer else None, meta=meta)
         if state is not None:
-            found[exact.KEY] = state
+            found[exact_resume.KEY] = state
             self._position.unsettled.append((path, state))
-            exact.remove_note(path)
+            exact_resume.remove_note(path)
         self.later.write(partial(files.write, path), files.plain(found))
         if save_optimizer and not filename.startswith("best_"):
             saved = path, max(self.engine.done, self.engine.step)

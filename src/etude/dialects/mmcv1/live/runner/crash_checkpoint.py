@@ -16,7 +16,7 @@ from etude.data.resume import own_states
 from etude.data.torch_loader import passes
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.hooks.optimizer_hook import OptimizerHook
-from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.dialects.mmcv1.live.runner import exact_resume
 from etude.dialects.mmcv1.live.runner.log_buffer import LogBuffer
 from etude.dialects.openmm.priority import Priority
 from etude.errors import DataError, EtudeError, SaveError
@@ -163,7 +163,13 @@ def within(runner: BaseRunner, state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the exact state for a save by a hook that :func:`finish` calls: the same place, fewer hooks left."""
     found = next((place for place, hook in enumerate(runner._hooks) if hook is runner.saver), len(runner._hooks))
     left = {**state["cut"], "waiting": _names(runner, found + 1)}
-    return {**state, "id": exact.new_id(), "states": runner._hook_states(), "rng": exact.rng_state(), "cut": left}
+    return {
+        **state,
+        "id": exact_resume.new_id(),
+        "states": runner._hook_states(),
+        "rng": exact_resume.rng_state(),
+        "cut": left,
+    }
 
 
 def _fill(buffer: LogBuffer, log: list[Any]) -> None:

@@ -13,8 +13,7 @@ from etude.core.run import Run
 from etude.data.resume import Snapshot, own_states, restore_own
 from etude.data.torch_loader import passes, remainder
 from etude.dialects.mmcv1.live.hooks.hook import Hook
-from etude.dialects.mmcv1.live.runner import crash_checkpoint as leaving
-from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.dialects.mmcv1.live.runner import crash_checkpoint, exact_resume
 from etude.errors import SaveError
 
 
@@ -89,13 +88,13 @@ class Resuming:
     def _exact_state(self) -> dict[str, Any] | None:
         """Return where the run is, for a checkpoint; None while a subclass drives the loop in its own way."""
         if self._position.finishing is not None:
-            return leaving.within(self, self._position.finishing)  # type: ignore[arg-type]
+            return crash_checkpoint.within(self, self._position.finishing)  # type: ignore[arg-type]
         stage = self._stage()
         if not stage:
             return None
         usual = {
-            "version": exact.VERSION,
-            "id": exact.new_id(),
+            "version": exact_resume.VERSION,
+            "id": exact_resume.new_id(),
             "stage": stage,
             "epoch": self.engine.epoch + int(stage == "after_train_epoch"),
             "iter": self.engine.step + int(stage == "after_train_iter"),
@@ -103,7 +102,7 @@ class Resuming:
             "turn": self._next_turn(),
             "saver": next((name for name, hook in self._named_hooks() if hook is self.saver), None),
             "states": self._hook_states(),
-            "rng": exact.rng_state(),
+            "rng": exact_resume.rng_state(),
             "passes": self._pass_states(),
             "loaders": [own_states(loader) for loader in self._loaders],
             "workers": [passes.worker_states(loader) for loader in self._loaders],
@@ -198,8 +197,8 @@ class Resuming:
         for path, state in waiting:
             if state:
                 own = {key: state[key] for key in ("passes", "loaders", "workers")}
-                own |= {"position": _position(state), "rng": exact.rng_state()}
-                exact.write_own(path, self._rank, own)
+                own |= {"position": _position(state), "rng": exact_resume.rng_state()}
+                exact_resume.write_own(path, self._rank, own)
 
     def _settle(self) -> None:
         """Note what has changed since a save whose stage is over, so that a resume need not do it again."""
@@ -209,13 +208,13 @@ class Resuming:
         waiting, self._position.unsettled = self._position.unsettled, []
         best = {k: v for k, v in (self.meta or {}).get("hook_msgs", {}).items() if k.startswith("best_")}
         for path, state in waiting:
-            note = {"id": state["id"], "rng": exact.rng_state(), "best": best}
+            note = {"id": state["id"], "rng": exact_resume.rng_state(), "best": best}
             note |= {"states": self._hook_states(later=True), "lasting": self._lasting()}
-            self.later.then(partial(exact.write_note, path, exact.as_bytes(note)))
+            self.later.then(partial(exact_resume.write_note, path, exact_resume.as_bytes(note)))
 
     def _restore(self, path: str, checkpoint: Mapping[str, Any], *, wanted: bool, moved: bool = False) -> None:
         """Take what the checkpoint knows beyond mmcv's layout; it is put to use when the run starts."""
-        state = checkpoint.get(exact.KEY)
+        state = checkpoint.get(exact_resume.KEY)
         self._position.saved = (path, self.engine.step)
         if not isinstance(state, dict):
             return
@@ -225,7 +224,7 @@ class Resuming:
             return
         if not wanted or (moved and not elsewhere):
             return
-        note = exact.read_note(path, state["id"])
+        note = exact_resume.read_note(path, state["id"])
         self.engine.epoch = int(state["epoch"])
         self.engine.step = self.engine.step if moved else int(state["iter"])
         self.engine.stage, self._position.saved = "", (path, self.engine.step)
@@ -269,7 +268,7 @@ class Resuming:
 
     def _take_own_part(self, path: str, state: dict[str, Any]) -> None:
         """Use this rank's own generators: the file has those of the first rank. Without them, start new ones."""
-        own = exact.read_own(path, self._rank, _position(state))
+        own = exact_resume.read_own(path, self._rank, _position(state))
         if own is not None:
             state.update({key: own[key] for key in ("rng", "passes", "loaders", "workers") if key in own})
             return
@@ -304,12 +303,12 @@ class Resuming:
                     hook.catch_up(state["stage"])
         if restored.note is None and "cut" in state:
             passes.set_rng_state(state["rng"])
-            leaving.finish(self, state)  # type: ignore[arg-type]
-            state["rng"] = exact.rng_state()
+            crash_checkpoint.finish(self, state)  # type: ignore[arg-type]
+            state["rng"] = exact_resume.rng_state()
         elif restored.note is None and state["saver"] in named:
             passes.set_rng_state(state["rng"])
             self._finish_stage(state["stage"], self._hooks.index(named[state["saver"]]))
-            state["rng"] = exact.rng_state()
+            state["rng"] = exact_resume.rng_state()
 
     def _put_generators_back(self, restored: Restored) -> None:
         """Restore the generators of the process and of the loaders to what the checkpoint says."""
@@ -324,7 +323,7 @@ class Resuming:
         self.log_buffer.clear()
         by_epoch = stage == "after_train_epoch"
         again = [hook for hook in self._hooks[saver + 1 :] if by_epoch or hasattr(hook, "key_indicator")]
-        with leaving.counted_back(self, stage):  # type: ignore[arg-type]
+        with crash_checkpoint.counted_back(self, stage):  # type: ignore[arg-type]
             for hook in again:
                 getattr(hook, stage)(self)
 

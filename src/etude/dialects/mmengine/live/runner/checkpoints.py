@@ -23,7 +23,7 @@ from etude.dialects.mmengine.live.hooks.hook import OUTDATED
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
 from etude.dialects.mmengine.live.model import sharded
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
-from etude.dialects.mmengine.live.runner.after_run import Afterwards, scheduler_states
+from etude.dialects.mmengine.live.runner.validation_notes import ValidationNotes, scheduler_states
 from etude.dialects.mmengine.names import VERSION
 from etude.dialects.openmm.config.config_base import dump_public, pretty_public
 from etude.dialects.openmm.live.checkpoint import DEFAULT_REVISE, _load_checkpoint, _load_checkpoint_to_model
@@ -32,7 +32,7 @@ from etude.dialects.openmm.state import get_state_dict, is_wrapper, unwrapped, w
 from etude.errors import ResumeError
 
 
-class Checkpoints(Afterwards):
+class Checkpoints(ValidationNotes):
     """The part of a runner that reads and writes its state."""
 
     _resume: bool
@@ -132,7 +132,7 @@ class Checkpoints(Afterwards):
         """Load what only files of this runner hold; see :mod:`~etude.dialects.mmengine.live.exact`."""
         note = self._note_about(path, saved)
         self._take_share(saved)
-        self.owed_validation = note is None and self._is_owed(path, saved)
+        self.validates_first = note is None and self._is_owed(path, saved)
         self._go_on_with_scalars(path, (note or saved).get("scalars"))
         if note is None:
             return
@@ -176,7 +176,7 @@ class Checkpoints(Afterwards):
     def _take_counters(self, meta: Mapping[str, Any]) -> None:
         loop = self.train_loop
         loop._epoch, loop._iter = int(meta["epoch"]), int(meta["iter"])
-        self.core_run.hooks.rewind()
+        self.engine.hooks.rewind()
 
     def _take_seed(self, saved: int | None) -> None:
         current = self._randomness_cfg.get("seed")

@@ -192,7 +192,7 @@ class Hooking(Views):
         """Rebuild Étude's hook table, keeping its native hooks, and clear the cache of active hooks."""
         self._settled = list(self._hooks)
         self._active: dict[str, list[Hook]] = {}
-        run = getattr(self, "core_run", None)
+        run = getattr(self, "engine", None)
         if run is not None:
             others = [hook for hook in run.hooks if not isinstance(hook, Acting)]
             run.hooks = HookTable([*(Acting(hook, self, at) for at, hook in enumerate(self._hooks)), *others])

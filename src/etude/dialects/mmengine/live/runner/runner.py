@@ -57,7 +57,7 @@ class Runner(Building, Checkpoints, Hooking):
     """Holds everything of a run. Loops, dataloaders, optimizers and schedulers are built when they are first needed.
 
     ``train()`` builds them, calls ``before_run``, initialises and loads weights, and runs the train loop. The
-    steps themselves are Étude's (``core_run``).
+    steps themselves are Étude's (``engine``).
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Runner(Building, Checkpoints, Hooking):
         if isinstance(model, dict) and data_preprocessor is not None:
             model = {"data_preprocessor": data_preprocessor, **model}
         made = self._placed(self.build_model(model))
-        self.core_run = Run(model=made, update=TrainStep(self), loop=self._train_run, runner=self)
+        self.engine = Run(model=made, update=TrainStep(self), loop=self._train_run, runner=self)
         self._model_name = type(unwrapped(made)).__name__
 
     def _train_run(self, run: Run) -> None:
@@ -193,7 +193,7 @@ class Runner(Building, Checkpoints, Hooking):
         if self._val_loop is not None:
             self._require("train", self._val_loop, "", "val_step")
         self._build_for_training()
-        with saving_at_signals(self.core_run, processes=self.world_size):
+        with saving_at_signals(self.engine, processes=self.world_size):
             return self._train()
 
     def _train(self) -> nn.Module:
@@ -260,12 +260,12 @@ class Runner(Building, Checkpoints, Hooking):
 
     def _require_data(self) -> None:
         """Raise a ``DataError`` if the command line would train on no data. Scripts may do so, as in MMEngine."""
-        if self.core_run.plan is not None and length_of(self.train_dataloader) == 0:
+        if self.engine.plan is not None and length_of(self.train_dataloader) == 0:
             raise DataError("train_dataloader gives no batch: its dataset is empty, or drop_last leaves nothing of it")
 
     def _tell_the_run(self) -> None:
         """Give Étude's run the parts that are built late."""
-        run, loop = self.core_run, self._train_loop
+        run, loop = self.engine, self._train_loop
         run.data["train"] = self.train_dataloader
         run.optimizers = {name: wrapper.optimizer for name, wrapper in exact.named(self.optim_wrapper)}
         run.max_epochs, run.total_steps = getattr(loop, "max_epochs", None), getattr(loop, "max_iters", None)
@@ -287,21 +287,21 @@ class Runner(Building, Checkpoints, Hooking):
 
     def _save_if_stopped(self) -> None:
         """Save a file to resume from if the run was asked to stop, inside an epoch too."""
-        if self.core_run.stopping is None or (self.iter >= self.max_iters and not self.owes_validation):
+        if self.engine.stopping is None or (self.iter >= self.max_iters and not self.owes_validation):
             return
         name = self._save_here()
-        self.logger.info(f"stopped ({self.core_run.stopping}) at iteration {self.iter}, saved {name}")
+        self.logger.info(f"stopped ({self.engine.stopping}) at iteration {self.iter}, saved {name}")
 
     def _save_before_validation(self) -> None:
         """Save what was trained before a validation that failed, whatever the next periodic save would be."""
-        if self.owes_validation and self.core_run.plan is not None:
+        if self.owes_validation and self.engine.plan is not None:
             name = self._save_here()
             self.logger.error(f"the validation failed; what was trained before it is saved as {name}, for --resume")
 
     def _save_here(self) -> str:
         """Save as ``iter_N.pth`` and return that name. Processes wait for each other with a time limit."""
         name = f"iter_{self.iter}.pth"
-        several = self.world_size > 1 and self.core_run.stopping is not None
+        several = self.world_size > 1 and self.engine.stopping is not None
         if several:
             self._shares = exact.shares(self, exact.share_of(self))
         self.save_checkpoint(self.work_dir, name, meta={"epoch": self.epoch, "iter": self.iter}, by_epoch=False)

@@ -32,7 +32,7 @@ class Views:
     visualizer: Any
     optim_wrapper: Any
     param_schedulers: Any
-    core_run: Run
+    engine: Run
     _train_loop: Any
     _val_loop: Any
     _test_loop: Any
@@ -61,11 +61,11 @@ class Views:
     @property
     def model(self) -> nn.Module:
         """Return the model, or the wrapper around it in a run of several processes."""
-        return self.core_run.model
+        return self.engine.model
 
     @model.setter
     def model(self, model: nn.Module) -> None:
-        self.core_run.model = model
+        self.engine.model = model
 
     @property
     def epoch(self) -> int:

@@ -24,14 +24,14 @@ from etude.dialects.mmengine.live.visualization.backend import LocalVisBackend
 from etude.errors import ResumeError
 
 
-class Afterwards(Views):
+class ValidationNotes(Views):
     """The part of a runner that keeps what happens between a save and the next step."""
 
     #: The newest checkpoint of this process: its path, its id, and the epoch and iteration it stands for.
     _newest: tuple[str, str, tuple[int, int]] | None = None
-    #: Whether a stop came before a validation that was due, and whether the run that is resumed did not come to one.
+    #: Whether a stop came before a validation that was due: a note says so, and the resumed run validates first.
     owes_validation: bool = False
-    owed_validation: bool = False
+    validates_first: bool = False
 
     #: Hub and rows of scalars as they were before the current validation, and whether that one was cut off.
     _before: tuple[Any, Any] | None = None
@@ -88,7 +88,7 @@ class Afterwards(Views):
 
     def _forget_if_over(self) -> None:
         """Remove the notes of a run that has come to its end."""
-        if self._newest is not None and not self.core_run.exit_code:
+        if self._newest is not None and not self.engine.exit_code:
             self._forget_notes(self._newest[0])
 
     def _note_about(self, path: str, saved: Mapping[str, Any]) -> dict[str, Any] | None:
