@@ -29,7 +29,16 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from etude.build import Options, meet, parallel_of, peers_of, pick_device, seed_everything, unite, wrap_for
+from etude.build import (
+    Options,
+    compare_ranks,
+    join_ranks,
+    parallel_of,
+    peers_of,
+    pick_device,
+    seed_everything,
+    wrap_for,
+)
 from etude.core import loop as loops
 from etude.core.evaluation import Evaluation, metric_name, require_metric
 from etude.core.forward import Forward
@@ -134,7 +143,7 @@ class Trainer:
             require_call(loop, "loop", "run")
         self.world = World.from_environment()
         self.device = pick_device(device, self.world)
-        meet(self.world, self.device)
+        join_ranks(self.world, self.device)
         self.model = model.to(self.device)
         self.optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}
         _require_parameters(self.model, self.optimizers)
@@ -284,7 +293,7 @@ class Trainer:
         # An update of one's own may use the step, whose scale and skipped steps are state too.
         run.extra_parts |= self.parts | ({"step": self.step} if self.update is not self.step else {})
         if peers is not None:
-            unite(run, {})
+            compare_ranks(run, {})
             seed_rank(self.seed or 0, self.world)
         return run
 
