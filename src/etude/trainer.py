@@ -97,7 +97,7 @@ def _meant(name: str, own: Collection[str]) -> str:
 
 
 class Trainer:
-    """A model and how it learns; :meth:`fit` says from what and for how long.
+    """Trains a model. The arguments say how; those of :meth:`fit` say on which data and for how long.
 
     ``optimizer`` is one optimizer, or several by name. ``schedule`` is a curve, a list of phases, a mapping such as
     ``{"lr": …, "momentum": …}``, or a scheduler of torch; ``schedule_by`` says when torch's is stepped: ``"epoch"``,
@@ -207,7 +207,7 @@ class Trainer:
         best: str = "",
         resume: bool = False,
     ) -> Run:
-        """Train on a dataset (made into batches here) or on anything that gives batches, for epochs or steps.
+        """Train on a dataset, in batches of ``batch_size``, or on anything that gives batches, for epochs or steps.
 
         ``checkpoint="1ep"`` saves into the trainer's folder, and ``best="accuracy"`` keeps the best one too. ``resume``
         continues from the newest checkpoint in the folder, or begins if there is none. Ctrl-C finishes the step, saves,
@@ -244,13 +244,13 @@ class Trainer:
         return run
 
     def evaluate(self, data: Data, *, batch_size: int = 256) -> dict[str, float]:
-        """Losses and metrics on a dataset or on batches; nothing is learnt."""
+        """Return losses and metrics on a dataset or on batches. Nothing is trained."""
         loader = self._loader(data, batch_size, shuffle=False)
         run = self._run(loader, None, batch_size=batch_size, workers=0, epochs=0, steps=None)
         return loops.evaluate(run, loader, run.evaluation)
 
     def predict(self, data: Data, *, batch_size: int = 256) -> Any:
-        """Return what the model answers to every sample, in order, on the CPU: a tensor, or a mapping of tensors.
+        """Return the model's outputs for all samples, in order, on the CPU: a tensor, or a mapping of tensors.
 
         Samples may come with or without their targets.
         """
