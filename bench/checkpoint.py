@@ -232,11 +232,15 @@ def measured(state: dict[str, Any], args: argparse.Namespace, name: str) -> list
         )
     print(f"\nextra memory of the first save: {first_peak:.0f} MB = {first_peak / size:.2f} copies of the state\n")
     return [
-        Ratio(f"checkpoint: stall of a copy, {name}", stall["etude"] / stall["copy"], at_most=1.5),
-        Ratio(f"checkpoint: throughput of write + fsync, {name}", total["plain"] / total["etude"], at_least=0.8),
-        Ratio(f"checkpoint: stall for a dialect's own file, {name}", stall["dialect"] / stall["copy"], at_most=1.5),
+        Ratio(f"checkpoint: stall ÷ a memory copy, {name}", stall["etude"] / stall["copy"], at_most=1.5),
+        Ratio(f"checkpoint: throughput ÷ write + fsync, {name}", total["plain"] / total["etude"], at_least=0.8),
         Ratio(
-            f"checkpoint: a dialect's own file beside hooks of others, of torch.save, {name}",
+            f"checkpoint: stall for a dialect's own file ÷ a memory copy, {name}",
+            stall["dialect"] / stall["copy"],
+            at_most=1.5,
+        ),
+        Ratio(
+            f"checkpoint: a dialect's own file beside hooks of a project ÷ torch.save, {name}",
             stall["dialect_at_once"] / stall["torch_save"],
         ),
     ]

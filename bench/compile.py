@@ -120,7 +120,7 @@ def main() -> None:
             values = plain["step"] * 1e3, step * 1e3, cold["first"], warm["first"]
             rows.append((name, *(f"{value:.2f}" for value in values)))
             note = f"{cold['first']:.1f} s to compile, {warm['first']:.1f} s at the next start"
-            found.append(Ratio(f"compile: step of a compiled {name}", step / plain["step"], note=note))
+            found.append(Ratio(f"compile: step, compiled ÷ eager, {name}", step / plain["step"], note=note))
     heads = ("model", "eager, ms CPU a step", "compiled, ms", "first step, s", "first step of the next start, s")
     print(table(rows, heads) + "\n")
     report(found, args.json)

@@ -150,7 +150,9 @@ def compare(name: str, dataset: Any, workers: int, *, rounds: int, seconds: floa
     ours.close()
     best = max(a for (a, _), _ in pairs) / max(b for _, (b, _) in pairs)
     work = max(a for (_, a), _ in pairs) / max(b for _, (_, b) in pairs)
-    return Ratio(f"data: {name}, {workers} workers", best, at_least=1.0, note=f"{work:.2f} by CPU time")
+    return Ratio(
+        f"data: rate ÷ DataLoader's, {name}, {workers} workers", best, at_least=1.0, note=f"{work:.2f} by CPU time"
+    )
 
 
 def microseconds(work: Callable[[int], object], count: int = 64, rounds: int = 200) -> float:
@@ -225,7 +227,7 @@ def main() -> None:
         theirs = DataLoader(single, batch_size=BATCH, shuffle=True)  # type: ignore[arg-type,var-annotated]
         fast = max(rate(whole, args.seconds)[0] for _ in range(args.rounds))
         slow = max(rate(theirs, args.seconds)[0] for _ in range(args.rounds))
-        found.append(Ratio("data: whole batches from memory", fast / slow, at_least=20.0))
+        found.append(Ratio("data: rate ÷ DataLoader's, whole batches from memory", fast / slow, at_least=20.0))
     report(found, args.json)
     print("\n" + seeding())
 

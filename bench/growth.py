@@ -135,9 +135,9 @@ def main() -> None:
         cells = [found[word] for word in ("early", "late", "memory early", "memory late")]
         rows.append((name, *(f"{cell:.2f}" for cell in cells)))
         ratios.append(
-            Ratio(f"growth: time per step at the end, of the beginning: {name}", cells[1] / cells[0], at_most=1.1)
+            Ratio(f"growth: time per step at the end ÷ at the beginning: {name}", cells[1] / cells[0], at_most=1.1)
         )
-        ratios.append(Ratio(f"growth: memory at the end, of the beginning: {name}", cells[3] / cells[2], at_most=1.05))
+        ratios.append(Ratio(f"growth: memory at the end ÷ at the beginning: {name}", cells[3] / cells[2], at_most=1.05))
     print(table(rows, ("run", "CPU of a step early, in pieces of fixed work", "late", "MB early", "late")))
     print()
     report(ratios, args.json)

@@ -86,10 +86,10 @@ def main() -> None:
                 peaks[name].append(peak(words, folder))
     middle = {name: statistics.median(values) for name, values in peaks.items()}
     rows = [(name, f"{value:.0f}", f"{value / middle['by hand']:.3f}") for name, value in middle.items()]
-    print(table(rows, ("run", "MB at most", "of the one by hand")))
+    print(table(rows, ("run", "MB at most", "÷ by hand")))
     print()
     report(
-        [Ratio("memory: etude train of by hand, at most", middle["etude train"] / middle["by hand"], at_most=1.05)],
+        [Ratio("memory: peak of etude train ÷ loop by hand", middle["etude train"] / middle["by hand"], at_most=1.05)],
         args.json,
     )
 

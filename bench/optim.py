@@ -178,9 +178,9 @@ def report(title: str, shapes: list[Shape]) -> list[Ratio]:
     for name, base, goal in (("LARS", "SGD, fused", 1.8), ("LAMB", "AdamW, fused", 1.6), ("EMA", "EMA, loop", 0.5)):
         ways = {"passes alone": times[f"{name}, passes"], "in C": times.get(f"{name}, in C", 0.0)}
         note = ", ".join(f"{way} {took / times[base]:.2f}" for way, took in ways.items() if took)
-        note += f", {times[name] / times[f'{name}, loop']:.2f} of a loop" if name != "EMA" else ""
+        note += f", ÷ a loop {times[name] / times[f'{name}, loop']:.2f}" if name != "EMA" else ""
         of = "a loop" if name == "EMA" else f"fused {base.removesuffix(', fused')}"
-        found.append(Ratio(f"optim: {name} of {of}, {title}", times[name] / times[base], at_most=goal, note=note))
+        found.append(Ratio(f"optim: {name} ÷ {of}, {title}", times[name] / times[base], at_most=goal, note=note))
     return found
 
 

@@ -305,16 +305,19 @@ def run() -> None:
     for name, seconds in times.items():
         per_step = statistics.median(seconds) / args.steps * 1e6
         rows.append((name, f"{per_step:.1f}", f"{ratio(times, name, 'by hand'):.2f}", f"{counts[name]:.0f}"))
-    print(table(rows, ("loop", "µs CPU per step", "of the loop by hand", "Python operations per step")))
+    print(table(rows, ("loop", "µs CPU per step", "÷ loop by hand", "Python operations per step")))
     found = [
-        Ratio("step: Trainer.fit of by hand, torch's defaults", ratio(times, "Trainer.fit", "by hand"), at_most=0.85)
+        Ratio(
+            "step: Trainer.fit ÷ loop by hand, torch's defaults", ratio(times, "Trainer.fit", "by hand"), at_most=0.85
+        )
     ]
     for name, reference in SAME_KERNELS:
         if name in times:
             goal = None if name in WITHOUT_GOAL else 1.05 if name.startswith("mm") else 1.02
-            note = f"{min(times[name]) / min(times[reference]):.2f} by best rounds, "
-            note += f"{counts[name] - counts[reference]:+.0f} Python operations"
-            found.append(Ratio(f"step: {name} of {reference}", ratio(times, name, reference), at_most=goal, note=note))
+            note = f"{min(times[name]) / min(times[reference]):.2f} in the best rounds, "
+            note += f"{counts[name] - counts[reference]:+.0f} Python operations a step"
+            title = f"step: {name} ÷ loop {reference}"
+            found.append(Ratio(title, ratio(times, name, reference), at_most=goal, note=note))
     points = compare({"10 hooks": points_of(0), "110 hooks": points_of(100)}, rounds=args.rounds)
     extra = [a - b for a, b in zip(points["110 hooks"], points["10 hooks"], strict=True)]
     found.append(Ratio("step: µs for 100 idle hooks", statistics.median(extra) / POINTS * 1e6, at_most=0.1))

@@ -83,8 +83,8 @@ def main() -> None:
     print()
     report(
         [
-            Ratio("start: import etude and Trainer, of import torch", importing, at_most=1.10),
-            Ratio("start: etude train to its first step, of the same by hand", ratio, at_most=1.10),
+            Ratio("start: import etude and Trainer ÷ import torch", importing, at_most=1.10),
+            Ratio("start: etude train to its first step ÷ the same by hand", ratio, at_most=1.10),
             *(
                 Ratio(f"start: seconds of CPU for etude check, {name}", middle[f"etude check, {name}"], at_most=0.15)
                 for name in CHECKED

@@ -15,7 +15,7 @@ import pytest
 from tests import zygote
 
 SOURCE = Path(__file__).parent.parent / "src" / "etude"
-#: Highest first, as in the drawing of docs/architecture.md. The longest matching prefix of a module decides.
+#: Highest first, as in the drawing of CONTRIBUTING.md. The longest matching prefix of a module decides.
 LAYERS = [
     ["cli", "board", "report", "__main__"],
     ["inference"],
@@ -53,7 +53,7 @@ def layer_of(module: str) -> int:
             fits = all(w in ("*", p) for w, p in zip(wanted, parts, strict=False)) and len(wanted) <= len(parts)
             if fits and len(wanted) > best:
                 best, level = len(wanted), index
-    assert level >= 0, f"{module} stands in no layer: add it to the drawing"
+    assert level >= 0, f"{module} stands in no layer: add it to LAYERS and to the drawing of CONTRIBUTING.md"
     return level
 
 

@@ -1,4 +1,4 @@
-"""Étude: a small, fast, exact training engine for PyTorch, driven by configuration files."""
+"""Étude: a fast training engine for PyTorch with exact resume, driven by configuration files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Builds a Run from a Plan: model, data, optimizers, schedules, hooks, each after what it depends on. The only module
-that knows all parts."""
+"""Builds a Run from a Plan: model, data, optimizers, schedules, hooks, each after what it depends on.
+
+:func:`assemble` does it in one function. This is the only module that knows all parts.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ KINDS: dict[str, Registry] = {table.kind: table for table in TABLES.values()}
 
 @record(kw_only=True)
 class Options:
-    """What the command line (or ``etude.train``) adds to a plan: where to, and where from."""
+    """Options of the command line or of ``etude.train`` that are not in the plan: the folder, resume, signals."""
 
     folder: Path | None = None
     #: None: start anew; ``""``: the newest usable checkpoint of this run; else the one at this path.
@@ -88,7 +90,7 @@ def assemble(plan: Plan, options: Options) -> Run:
     import_modules(plan)
     seed_everything(plan.train)
     device = pick_device(plan.train.device, world)
-    meet(world, device)
+    join_ranks(world, device)
     model = _model(plan, device)
     data = _loaders(plan, device, world, world.shard if place is None else place.shard)
     wrapped = wrap(model, plan.parallel, world, device, by_hand=plan.update.name != "Step")
@@ -101,7 +103,7 @@ def assemble(plan: Plan, options: Options) -> Run:
         forward = _compiled(forward, _words_of_compile(plan.train))
     step, update = _update(plan, forward, optimizers, device)
     steps_per_epoch = _steps_per_epoch(data["train"], plan.train)
-    peers = _others(plan, world, place, wrapped, optimizers)
+    peers = _peers_of_plan(plan, world, place, wrapped, optimizers)
     clock = monotonic if peers is None else peers.clock
     run = Run(
         model=model,
@@ -119,7 +121,7 @@ def assemble(plan: Plan, options: Options) -> Run:
         total_steps=_total_steps(plan.train, steps_per_epoch),
     )
     if plan.train.overfit is not None:
-        _learn_by_heart(run, plan.train)
+        _overfit(run, plan.train)
     if update is not step:
         run.extra_parts["step"] = step
     # DDP sends buffers around at every call; an evaluation calls the module itself.
@@ -129,7 +131,7 @@ def assemble(plan: Plan, options: Options) -> Run:
         run.hooks.add(_hook(hook_plan, run))
     if compiles:
         run.hooks.add(Compiled(losses=len(losses)))
-    _begin_together(run, plan, place)
+    _start_together(run, plan, place)
     return run
 
 
@@ -143,24 +145,24 @@ def _model(plan: Plan, device: torch.device) -> torch.nn.Module:
     return model
 
 
-def _others(
+def _peers_of_plan(
     plan: Plan, world: World, place: Place | None, wrapped: Wrapped, optimizers: dict[str, torch.optim.Optimizer]
 ) -> Any:
-    """Return the processes that train with this one: replicas that come and go, or ranks; None for one alone."""
+    """Return the processes that train with this one: replicas, which come and go, or ranks. None if there are none."""
     peers = peers_of(world, wrapped, optimizers, plan.parallel)
     if place is None:
         return peers
     return Replicas(place, at=str(plan.parallel.at), timeout=reports.timeout().total_seconds())
 
 
-def _begin_together(run: Run, plan: Plan, place: Place | None) -> None:
-    """Let replicas join and leave, or compare ranks; then give each process random numbers of its own."""
+def _start_together(run: Run, plan: Plan, place: Place | None) -> None:
+    """Add the hooks by which replicas join and leave, or compare ranks; then seed each process differently."""
     if place is not None:
         run.hooks.add(FunctionHook(join_replicas, "before_train", priority=110))
         run.hooks.add(FunctionHook(leave_replicas, "after_train", priority=130))
         seed_rank(plan.train.seed, World(place.number, place.count))
     elif run.peers is not None:
-        unite(run, facts(plan))
+        compare_ranks(run, facts(plan))
         # Only now: until here all ranks draw the same numbers, and so the same weights.
         seed_rank(plan.train.seed, run.world)
 
@@ -174,7 +176,7 @@ def leave_replicas(run: Run) -> None:
 
 
 def _replica(parallel: Parallel, world: World) -> Place | None:
-    """Return which replica this process is, where they may leave and join."""
+    """Return which replica this process is, if ``parallel.fault_tolerant`` lets replicas leave and join."""
     if not parallel.fault_tolerant:
         return None
     if world.is_many:
@@ -196,15 +198,15 @@ def for_world(plan: Plan, world: World) -> Plan:
     return replace(plan, data=data)
 
 
-def meet(world: World, device: torch.device) -> None:
-    """Join the other processes, if there are any; they are waited for as long as the launcher says."""
+def join_ranks(world: World, device: torch.device) -> None:
+    """Join the process group, if there are several ranks. The launcher says how long to wait for the others."""
     if world.is_many:
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
         group.join(world, backend=backend, timeout=reports.timeout())
 
 
 def parallel_of(given: str | Mapping[str, Any] | Parallel) -> Parallel:
-    """Read the word or mapping that a script passes as a config's section ``parallel``."""
+    """Return the settings for several processes from what a script passes: a strategy, or a mapping as in a config."""
     from etude.config.tree import Tree
     from etude.dialects.native.lower import lower_parallel
 
@@ -222,7 +224,7 @@ def wrap_for(
     *,
     by_hand: bool = False,
 ) -> Wrapped:
-    """Wrap a model whose optimizers were made before: parameters that shards replace are replaced there too."""
+    """Wrap a model whose optimizers exist already. Where FSDP replaces parameters, the optimizers get the new ones."""
     before = dict(model.named_parameters())
     wrapped = wrap(model, parallel, world, device, by_hand=by_hand)
     names = {id(param): name for name, param in before.items()}
@@ -243,8 +245,8 @@ def peers_of(
     return Peers(world, sync=wrapped.sync, by_hand=wrapped.by_hand, carrier=wrapped.carrier)
 
 
-def unite(run: Run, known: Mapping[str, Any]) -> None:
-    """Compare the plan, data and code of every rank with rank 0's, and record the mean of values over ranks."""
+def compare_ranks(run: Run, known: Mapping[str, Any]) -> None:
+    """Compare the plan, data and code of every rank with rank 0's, and let log lines show the mean over ranks."""
     data = {f"data.{split}": _known_data(loader) for split, loader in run.data.items()}
     group.require_agreement(
         {**known, **data, "processes": run.world.size, **same_code.versions(), **same_code.of_user()}
@@ -253,7 +255,7 @@ def unite(run: Run, known: Mapping[str, Any]) -> None:
 
 
 def _known_data(loader: Any) -> str:
-    """Return length and content, as far as a loader knows them."""
+    """Return the number of samples and the fingerprint of a loader's data, as far as it knows them."""
     state = loader.state_dict() if isinstance(loader, Loader) else {}
     return " ".join(f"{key} {state[key]}" for key in ("samples", "fingerprint") if state.get(key) is not None)
 
@@ -357,29 +359,30 @@ def make_dataset(plan: Plan, spec: Spec, train: Any = None) -> Any:
 
 
 def _loader(
-    split: str, plan: LoaderPlan, whole: Plan, device: torch.device, shard: tuple[int, int], train: Any = None
+    split: str, wanted: LoaderPlan, plan: Plan, device: torch.device, shard: tuple[int, int], train: Any = None
 ) -> Loader:
-    training = whole.train
-    with placed(plan.dataset.at):
-        dataset = make_dataset(whole, plan.dataset, train)
-    usual = split == "train" and plan.sampler is None and not is_stream(dataset)
-    shuffle = usual if plan.shuffle is None else plan.shuffle
+    """Build the loader of one split. ``train`` is the training dataset, if it was built before."""
+    training = plan.train
+    with placed(wanted.dataset.at):
+        dataset = make_dataset(plan, wanted.dataset, train)
+    usual = split == "train" and wanted.sampler is None and not is_stream(dataset)
+    shuffle = usual if wanted.shuffle is None else wanted.shuffle
     return Loader(
         dataset,
-        batch_size=plan.batch_size,
+        batch_size=wanted.batch_size,
         shuffle=shuffle and training.overfit is None,
-        drop_last=plan.drop_last,
-        workers=plan.workers,
-        sampler=make(plan.sampler, dataset) if plan.sampler else None,
-        collate=_collate(plan.collate) if plan.collate else None,
+        drop_last=wanted.drop_last,
+        workers=wanted.workers,
+        sampler=make(wanted.sampler, dataset) if wanted.sampler else None,
+        collate=_collate(wanted.collate) if wanted.collate else None,
         seed=training.seed,
-        on_bad_sample=plan.on_bad_sample,
-        bad_samples=plan.bad_samples,
+        on_bad_sample=wanted.on_bad_sample,
+        bad_samples=wanted.bad_samples,
         device=None if device.type == "cpu" else device,
         shard=shard,
         limit=None if split == "train" else training.limit_batches,
-        at=str(plan.at),
-        **plan.options,
+        at=str(wanted.at),
+        **wanted.options,
     )
 
 
@@ -400,7 +403,7 @@ def _losses(specs: Sequence[Spec], device: torch.device) -> dict[str, Callable[.
 
 
 def _loss(spec: Spec, device: torch.device) -> Callable[..., torch.Tensor]:
-    """Return what is called with output and target: a module, or a plain function of the two."""
+    """Return a callable of output and target: a module, or a plain function of the two."""
     found = KINDS["loss"].get(spec.name, at=str(spec.at))
     if not isinstance(found, type) and _takes_two(found):
         return fitted(partial(found, **spec.args))
@@ -513,8 +516,8 @@ def _steps_per_epoch(loader: Any, training: Training) -> int | None:
     return min(length, limit) if limit else length
 
 
-def _learn_by_heart(run: Run, training: Training) -> None:
-    """Train on the same batches (``--overfit``), for as many steps as the whole data would have given."""
+def _overfit(run: Run, training: Training) -> None:
+    """Let the run train on the same few batches (``--overfit``), for as many steps as the whole data would give."""
     length = len(run.data["train"])  # type: ignore[arg-type]
     run.total_steps = training.steps or (training.epochs or 1) * length
     run.max_epochs, run.loop = None, KINDS["loop"].get("steps")
@@ -533,7 +536,7 @@ def _file(plan: Plan) -> str:
 
 
 def _guarded(plan: Plan, entry: str, load: Callable[[], Any]) -> Any:
-    """Import code of the user; a mistake in it is reported with its own place, not with a trace of ours."""
+    """Import code of the user. A mistake in it is reported with its own place, without Étude's traceback."""
     try:
         return load()
     except EtudeError:

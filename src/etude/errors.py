@@ -3,7 +3,7 @@
 .. code-block:: text
 
     EtudeError                     1   an unexpected failure of the engine
-    ├── UserError                  2   the config or the command line asks for what cannot be had; nothing was trained
+    ├── UserError                  2   the config or the command line has a mistake; nothing was trained
     │   ├── ConfigError                one or more findings, each with file and line
     │   ├── MissingExtra               an optional package is needed: what to install
     │   └── OutOfScope                 an import name of another system that Étude does not serve
@@ -95,7 +95,7 @@ def place_of(finding: Finding) -> tuple[str, int]:
 
 
 class ConfigError(UserError):
-    """The config asks for something that cannot be had. Carries *all* findings, not only the first."""
+    """The config or the command line has mistakes. ``findings`` has *all* of them, not only the first."""
 
     def __init__(self, findings: str | Finding | Iterable[Finding], *, at: str = "", hint: str = "") -> None:
         if isinstance(findings, str):

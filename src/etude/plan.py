@@ -222,7 +222,7 @@ class Parallel:
 
 @record(kw_only=True)
 class Plan:
-    """Everything that a run needs to know before it exists."""
+    """Describes a run before it is built: model, data, optimizers, schedules, hooks, as plain data."""
 
     dialect: str
     name: str = "run"

@@ -23,7 +23,7 @@ Factory = Callable[..., Any]
 
 
 class Registry:
-    """Factories by name: ``@HOOKS.register`` adds one, ``HOOKS.build(spec)`` makes what a config asked for.
+    """Factories by name: ``@HOOKS.register`` adds one, ``HOOKS.build(spec)`` builds the object that a config names.
 
     >>> PETS = Registry("pet")
     >>> @PETS.register

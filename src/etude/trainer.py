@@ -29,7 +29,16 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from etude.build import Options, meet, parallel_of, peers_of, pick_device, seed_everything, unite, wrap_for
+from etude.build import (
+    Options,
+    compare_ranks,
+    join_ranks,
+    parallel_of,
+    peers_of,
+    pick_device,
+    seed_everything,
+    wrap_for,
+)
 from etude.core import loop as loops
 from etude.core.evaluation import Evaluation, metric_name, require_metric
 from etude.core.forward import Forward
@@ -88,7 +97,7 @@ def _meant(name: str, own: Collection[str]) -> str:
 
 
 class Trainer:
-    """A model and how it learns; :meth:`fit` says from what and for how long.
+    """Trains a model. The arguments say how; those of :meth:`fit` say on which data and for how long.
 
     ``optimizer`` is one optimizer, or several by name. ``schedule`` is a curve, a list of phases, a mapping such as
     ``{"lr": …, "momentum": …}``, or a scheduler of torch; ``schedule_by`` says when torch's is stepped: ``"epoch"``,
@@ -134,7 +143,7 @@ class Trainer:
             require_call(loop, "loop", "run")
         self.world = World.from_environment()
         self.device = pick_device(device, self.world)
-        meet(self.world, self.device)
+        join_ranks(self.world, self.device)
         self.model = model.to(self.device)
         self.optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}
         _require_parameters(self.model, self.optimizers)
@@ -198,7 +207,7 @@ class Trainer:
         best: str = "",
         resume: bool = False,
     ) -> Run:
-        """Train on a dataset (made into batches here) or on anything that gives batches, for epochs or steps.
+        """Train on a dataset, in batches of ``batch_size``, or on anything that gives batches, for epochs or steps.
 
         ``checkpoint="1ep"`` saves into the trainer's folder, and ``best="accuracy"`` keeps the best one too. ``resume``
         continues from the newest checkpoint in the folder, or begins if there is none. Ctrl-C finishes the step, saves,
@@ -235,13 +244,13 @@ class Trainer:
         return run
 
     def evaluate(self, data: Data, *, batch_size: int = 256) -> dict[str, float]:
-        """Losses and metrics on a dataset or on batches; nothing is learnt."""
+        """Return losses and metrics on a dataset or on batches. Nothing is trained."""
         loader = self._loader(data, batch_size, shuffle=False)
         run = self._run(loader, None, batch_size=batch_size, workers=0, epochs=0, steps=None)
         return loops.evaluate(run, loader, run.evaluation)
 
     def predict(self, data: Data, *, batch_size: int = 256) -> Any:
-        """Return what the model answers to every sample, in order, on the CPU: a tensor, or a mapping of tensors.
+        """Return the model's outputs for all samples, in order, on the CPU: a tensor, or a mapping of tensors.
 
         Samples may come with or without their targets.
         """
@@ -284,7 +293,7 @@ class Trainer:
         # An update of one's own may use the step, whose scale and skipped steps are state too.
         run.extra_parts |= self.parts | ({"step": self.step} if self.update is not self.step else {})
         if peers is not None:
-            unite(run, {})
+            compare_ranks(run, {})
             seed_rank(self.seed or 0, self.world)
         return run
 

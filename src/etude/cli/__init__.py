@@ -179,7 +179,7 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of all verbs, or of one, so that the others cost nothing."""
     parser = Parser(
         prog="etude",
-        description="A small, fast, exact training engine for PyTorch, driven by configuration files.",
+        description="A fast training engine for PyTorch with exact resume, driven by configuration files.",
         epilog=EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"etude {__version__}")

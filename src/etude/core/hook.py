@@ -78,7 +78,7 @@ class Hook:
     def on_error(self, run: Run) -> None: ...
 
     def calls(self) -> Mapping[str, Call]:
-        """Point → what to call there. A hook of another system overrides this with a mapping of its own."""
+        """Return the function to call at each point. Hooks of other systems override this."""
         return {point: getattr(self, point) for point in POINTS if _overrides(self, point)}
 
     def word_for(self, point: str) -> str:

@@ -24,13 +24,16 @@ from etude.errors import ConfigError, Stopped
 
 
 def train(run: Run) -> None:
-    """Train a run that was built, as it wants to be driven."""
+    """Train a run: with the runner of its dialect if that sets ``run.drive``, else with :func:`fit`."""
     (run.drive or fit)(run)
 
 
 def fit(run: Run) -> None:
-    """Train from the current counters on. ``after_train`` is always called, once per hook; ``after_run`` only if
-    nothing failed."""
+    """Train from the current counters on.
+
+    Once ``before_run`` has passed, ``after_train`` is always called, once per hook. ``after_run`` is called only if
+    nothing failed.
+    """
     run.hooks.before_run(run)
     switch(run, "train")
     try:
@@ -66,7 +69,7 @@ def epochs(run: Run) -> None:
 
 
 def steps(run: Run) -> None:
-    """Steps until ``run.total_steps``; the data starts again as often as needed."""
+    """Train until ``run.total_steps``; the data starts again as often as needed."""
     if run.total_steps is None:
         raise ConfigError("a loop over steps needs a number of steps")
     loader = run.data["train"]
@@ -207,8 +210,9 @@ def _ended(run: Run) -> bool:
 
 
 def _owes_end(run: Run) -> bool:
-    """Return whether only ``after_epoch`` is left of the epoch, as in a run that resumes from a save of its last
-    step.
+    """Return whether all steps of the epoch are done and only ``after_epoch`` is left.
+
+    A run that resumes from a save of the epoch's last step starts like this.
     """
     return run.step_in_epoch > 0 and run.step_in_epoch == run.steps_per_epoch
 

@@ -30,12 +30,13 @@ class Part(Protocol):
 
 @dataclass(repr=False)
 class Run:
-    """Holds the state of a run, and ``stop()``. Everything else that happens to it is in ``core.loop``.
+    """Holds the objects and counters of a run. ``core.loop`` trains it; :meth:`stop` ends it.
 
-    ``step`` and ``epoch`` move on after the hooks of ``after_step`` and ``after_epoch``, so that these see the number
-    they belong to; ``done`` and ``epochs_done`` count the current one there. ``step_in_epoch`` is the position within
-    the epoch. ``total_steps`` and ``steps_per_epoch`` are None where the data has no length. ``outputs`` is what the
-    update returned for the last batch, ``metrics`` what the last evaluation gave.
+    ``step`` and ``epoch`` increase after the hooks of ``after_step`` and ``after_epoch``: a hook sees the number of the
+    current step, counted from zero. ``done`` and ``epochs_done`` count finished ones, with the current one at these
+    points. ``step_in_epoch`` is the position within the epoch. ``total_steps`` and ``steps_per_epoch`` are None if the
+    data has no length. ``outputs`` is what the update returned for the last batch, ``metrics`` what the last evaluation
+    gave.
     """
 
     model: torch.nn.Module

@@ -62,7 +62,7 @@ class Step:
         self.params = [p for opt in self.optimizers for group in opt.param_groups for p in group["params"]]
         #: Steps since the last update.
         self.pending = 0
-        #: What computes the numbers of the forward pass: call it and enter what it returns.
+        #: Returns the context of the forward pass, in which torch computes in ``precision``: ``with step.autocast():``.
         self.autocast = _autocast(precision, self.device)
         self._guard = guard_of(
             self.optimizers, self.device,
@@ -100,7 +100,7 @@ class Step:
         self._learn(run, losses, reduce(add, losses.values()))
 
     def only(self, name: str) -> Step:
-        """Return the same for one optimizer of several; its ``learn`` gives gradients to that one's parameters alone.
+        """Return a step for one of several optimizers. Its ``learn`` computes gradients of that one's parameters only.
 
         A GAN calls ``step.only("generator").learn(run, loss)`` and then the same for its discriminator.
         """
@@ -125,16 +125,16 @@ class Step:
             self.apply(run)
 
     def _backward_alone(self, loss: Tensor, size: int) -> bool:
-        """Compute gradients of a finite loss; return whether it is one."""
+        """Compute gradients if the loss is finite, and return whether it is."""
         if not self._guard.passes(loss):
             return False
         self.backward(loss if size == 1 else loss / size)
         return True
 
     def _backward_together(self, run: Run, loss: Tensor, size: int) -> bool:
-        """Compute gradients on one rank of several; whether the losses of all of them are finite is known after it.
+        """Compute gradients on one of several ranks, and return whether the losses of all ranks are finite.
 
-        A rank's loss counts as much as its share of the batch, so that the mean over ranks is that over samples.
+        A rank's loss is weighted by its share of the batch, so that the mean over ranks is the mean over samples.
         """
         weight = weight_of(run)
         # Ask before and settle after the backward pass, so that the vote travels with or beside the gradients. Every
@@ -150,7 +150,7 @@ class Step:
         loss.backward(inputs=self._inputs or None)  # type: ignore[no-untyped-call]
 
     def apply(self, run: Run) -> None:
-        """Clip, let hooks look, step, and forget the gradients."""
+        """Clip, call the hooks of ``before_update``, step the optimizers, and drop the gradients."""
         if run.peers is not None and self._average_or_drop(run):
             return
         run.acting = "update"
@@ -169,7 +169,7 @@ class Step:
         self._guard.learnt(run)
 
     def _average_or_drop(self, run: Run) -> bool:
-        """Average the gradients of replicas; drop them and return True if one that left has spoilt them."""
+        """Average the gradients of replicas. If a replica left in between, drop them and return True."""
         if not run.peers.by_hand or run.peers.average(self.params):
             return False
         self._forget()
@@ -177,7 +177,7 @@ class Step:
         return True
 
     def _clip(self, run: Run) -> Tensor:
-        """Clip the gradients of all optimizers together, and return the norm that they had."""
+        """Clip the gradients of all optimizers together, and return their norm before clipping."""
         if self._clip_norm is not None:
             norm = self._clip_norm()
         else:
@@ -199,15 +199,15 @@ class Step:
 
     @property
     def waits(self) -> str:
-        """Why every step waits for the accelerator to read its loss; empty if none does."""
+        """The reason why every step waits for the accelerator to read its loss; empty if no step waits."""
         return self._guard.waits
 
     def settle(self, run: Run) -> None:
-        """Read the losses that only the device has checked: before a log line or a save, and at the end."""
+        """Read the losses that only the device has checked. Called before a log line or a save, and at the end."""
         self._guard.settle(run)
 
     def _group_size(self, run: Run) -> int:
-        """Return how many steps the present group has: the last one of a run may be smaller."""
+        """Return how many steps the current group of ``accumulate`` has. The last group of a run may be smaller."""
         first = run.step - self.pending
         left = self.accumulate if run.total_steps is None else run.total_steps - first
         return max(1, min(self.accumulate, left))
@@ -221,7 +221,7 @@ class Step:
             run.events.put(name, value.detach() if run.peers is None else value.detach() * weight_of(run))
 
     def _special(self) -> Stepping | None:
-        """Return how the optimizers step if that is more than a call; None for the usual ones."""
+        """Return what steps the optimizers if they need a scaler or a closure; None if a call of ``step`` is enough."""
         if self.precision == "fp16":
             return Scaled(self.device)
         return Searching(self.forward, self.autocast) if any(map(needs_closure, self.optimizers)) else None
@@ -249,7 +249,7 @@ class Step:
 
 
 def settle(run: Run) -> None:
-    """Do what an update has deferred to the next log line or save."""
+    """Let the update do what it has deferred to the next log line or save."""
     own = getattr(run.update, "settle", None)
     if own is not None:
         own(run)

@@ -3,15 +3,15 @@
 .. code-block:: text
 
     reading      recognise  read  lower  check  settle
-    running      build  shorten_plan  shorten_run  check_run  explain
+    running      build  shorten_plan  shorten_run  check_run  explain  require_loadable
     looking      prepare  rehearse  measure
     files        folders_made  bytes_beside  keep_apart
     catalogues   flags  listing  schema  reference  convert
 
-A dialect that lowers its config to a native plan implements ``recognise``, ``read`` and ``lower`` and inherits the rest
-from :class:`Dialect`. One whose own runner drives the run derives from :class:`Hosted`. Either is found through the
-entry point group ``etude.dialects``. The module of a dialect's class must be fast to import, because it is needed to
-recognise files: methods import what they need for reading and running.
+A dialect that lowers its config to a native plan derives from :class:`Dialect` and implements ``recognise``, ``read``,
+``lower``, ``schema`` and ``reference``. One whose own runner drives the run derives from :class:`Hosted`. Either is
+found through the entry point group ``etude.dialects``. The module of a dialect's class must be fast to import, because
+it is needed to recognise files: methods import what they need for reading and running.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Serves the import names of other systems (``mmcv.runner``, ``mmengine`` …) as :mod:`~etude.dialects.ownership` rules.
 
-Each dialect's ``names.json`` is a table: module name → attribute → ``"etude.module:attr"``. A served module is made of
-that table and looks its attributes up when they are first asked for, so importing ``mmcv`` imports nothing heavy.
+Each dialect lists what it serves in ``names.json``; :mod:`etude.dialects.name_tables` describes its format. A served
+module looks its attributes up when they are first asked for, so importing ``mmcv`` imports nothing heavy.
 Files of the user below a folder of the same name (``mmtrack/core/my_optimizer.py``) stay importable beside it.
 """
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(Periodic):
-    """Saves periodically; keeps the last ``keep``, the ``best_k`` best by the metric ``best``, and one per ``forever``.
+    """Saves periodically, and keeps the last ``keep`` and the ``best_k`` best by the metric ``best``.
 
-    ``save_last`` saves once more at the end. ``weights_only`` saves weights beside the full checkpoints of the run.
-    ``failures`` saves in a row may fail before the run stops. With ``debug`` an exception in a step saves the state
-    and the offending batch aside. ``folder`` keeps checkpoints elsewhere than in the run's own folder: a path, or a URL
-    that fsspec knows (``s3://bucket/run``).
+    ``forever: 10ep`` also keeps one checkpoint every 10 epochs. ``save_last`` saves once more at the end.
+    ``weights_only`` saves weights beside the full checkpoints of the run. ``failures`` saves in a row may fail before
+    the run stops. With ``debug`` an exception in a step saves the state and the offending batch aside. ``folder`` keeps
+    checkpoints elsewhere than in the run's own folder: a path, or a URL that fsspec knows (``s3://bucket/run``).
     """
 
     priority = 110
@@ -113,8 +113,10 @@ class Checkpoint(Periodic):
         self._top, self._ranked_at = list(state.get("top", alone)), int(state.get("ranked_at", self.best_step))
 
     def after_train(self, run: Run) -> None:
-        """Save the steps since the last checkpoint after a signal, even if ``save_last`` is off. A ``weights_only``
-        hook saves the full state then, because a stopped run is going to be resumed."""
+        """Save after a signal, if there are steps since the last checkpoint, even if ``save_last`` is off.
+
+        A ``weights_only`` hook saves the full state then, because a stopped run is going to be resumed.
+        """
         if not run.exit_code or run.error is not None or run.done == 0 or run.store is None:
             return
         if self.weights_only:

@@ -62,9 +62,9 @@ def load(
     """Return the model of a run with its weights, in eval mode; ``model.etude`` says where they come from.
 
     ``best`` chooses the checkpoint: ``True`` is the best one by ``checkpoint.best`` of the config; or name a metric,
-    ``"latest"``, or a step (``step=120`` says the same). Without it you get the newest. ``ema`` says whether to take
-    the average of an EMA or SWA hook; without it, you get the weights that the run's results were measured with.
-    The weights have to fit exactly. The folder of a :class:`~etude.Trainer` has no config: pass the ``model`` to fill.
+    ``"latest"``, or a step (``step=120`` says the same). Without it you get the newest. ``ema=True`` takes the average
+    of an EMA or SWA hook, ``ema=False`` the trained weights. Without it, you get the weights that the run was evaluated
+    with. The weights must fit exactly. A run of :class:`~etude.Trainer` has no config: pass the ``model``.
 
     >>> import etude
     >>> from pathlib import Path
@@ -350,7 +350,7 @@ def export(
 ) -> str:
     """Write a run's model as ``.pt2`` (torch.export), ``.onnx`` or ``.safetensors`` (weights), and check the file.
 
-    The program takes any batch size. It is run on a batch of another size than it was traced with, and its answers are
+    The program takes any batch size. It is run on a batch of another size than it was traced with, and its outputs are
     compared with the model's; returns a line that says so. ``shape`` of one input replaces a batch of the run's data.
     """
     from etude.inference.write import write

@@ -63,7 +63,7 @@ class Summary:
 def summary(model: nn.Module, batch: Any = None) -> Summary:
     """Return the layers of ``model``; with a ``batch`` also the shapes and bytes of what each gives.
 
-    The batch is what the model is called with (a tuple: its arguments, a mapping: by name). Nothing is learnt, and the
+    The model is called with the batch (a tuple: its arguments, a mapping: by name). Nothing is trained, and the
     model's mode, buffers and random numbers stay as they were.
 
     >>> print(summary(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(8, 4)))

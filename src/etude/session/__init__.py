@@ -1,1 +1,1 @@
-"""Everything around a run: its folder, lock, signals, resume and the summary at the end."""
+"""Everything around a run: its folder, saves, resume, injected faults and the summary at the end."""
