@@ -242,6 +242,29 @@ def test_a_warm_up_of_the_average_is_noted_where_it_matters(folder: Path, warm_u
     assert any("of EMAHook is left out" in note for note in notes) == noted
 
 
+def test_an_average_over_accumulated_steps_is_noted(folder: Path) -> None:
+    accumulated = VARIANTS["accumulated"] + "custom_hooks = [dict(type='EMAHook')]\n"
+    (folder / "old.py").write_text(f"_base_ = './base.py'\n{accumulated}")
+    _, notes = convert(lower.read("old.py"))
+    assert any("once for each update" in note for note in notes)
+
+
+def test_only_the_config_goes_to_the_standard_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "parts_of_convert.py").write_text(PARTS + "\nprint('hello')\n")
+    (folder / "old.py").write_text("_base_ = './base.py'\n" + VARIANTS["biases"])
+    assert main(["convert", "old.py"]) == 0
+    said = capsys.readouterr()
+    assert "hello" in said.err and yaml.safe_load(said.out)["model"]["type"] == "parts_of_convert.NetOfConvert"
+
+
+def test_a_rule_stays_where_the_model_cannot_be_made(folder: Path) -> None:
+    (folder / "old.py").write_text("_base_ = './base.py'\nmodel = dict(hidden='five')\n" + VARIANTS["biases"])
+    assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
+    text = (folder / "new.yaml").read_text()
+    assert "fits no parameter is an error here; the model cannot be made" in " ".join(text.replace("\n#", " ").split())
+    assert len(yaml.safe_load(text)["optim"]["groups"]) == 2
+
+
 def test_an_existing_file_is_not_replaced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "new.yaml").write_text("mine")
     assert main(["convert", "base.py", "-o", "new.yaml"]) == 2

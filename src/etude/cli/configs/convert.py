@@ -8,6 +8,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,9 @@ def fitting_rules(config: dict[str, Any], output: str) -> list[str]:
         return []
     plan = lower(Tree(config, files={os.path.abspath(output): ""}))
     try:
-        import_modules(plan)
-        left = named_parameters(make(plan.model))
+        with redirect_stdout(sys.stderr):  # code of yours may print; the config goes to the standard output
+            import_modules(plan)
+            left = named_parameters(make(plan.model))
     except Exception as error:
         reason = str(error).partition("\n")[0]
         return [f"a rule of `optim.groups` that fits no parameter is an error here; the model cannot be made: {reason}"]

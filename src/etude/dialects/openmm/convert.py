@@ -114,6 +114,8 @@ class Conversion(Refusing):
             "hooks": self._hooks(),
         }
         config["train"] |= self._arithmetic()
+        if config["train"].get("accumulate") and any(hook.get("type") == "EMA" for hook in config["hooks"]):
+            self.notes.append("the average follows once for each update, in the original in every iteration")
         if validates:
             self._validate(config)
         config["imports"] = [*dict.fromkeys([*self.modules, *self._own_modules()])]
