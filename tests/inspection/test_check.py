@@ -55,6 +55,15 @@ def test_a_sound_plan_has_no_findings(found: Any) -> None:
 # -- names and parameters ------------------------------------------------------------------------------------------
 
 
+def test_what_a_function_returns_is_not_held_against_an_annotation(found: Any, write: Write) -> None:
+    net = "class Net:\n    def __init__(self, sizes: dict[str, int]) -> None: ...\n"
+    write("made_parts.py", f"{net}def sizes(of): return of\nclass Sizes: ...\n")
+    nested = "{{type: made_parts.Net, sizes: {{type: made_parts.{}}}}}"
+    assert found(imports="[made_parts]", model=nested.format("sizes, of: {a: 1}")) == []
+    (told,) = found(imports="[made_parts]", model=nested.format("Sizes"))
+    assert "sizes must be a mapping, not" in told
+
+
 @pytest.mark.parametrize(
     ("sections", "message"),
     [

@@ -432,3 +432,9 @@ def test_a_module_that_cannot_be_run_is_named(tmp_path, monkeypatch, capsys):
     for name in ("nowhere.at.all", "mcquic.modules"):
         assert main(["exec", "-m", name]) == 2
         assert f"there is no module {name} to run" in capsys.readouterr().err
+
+
+def test_hooks_of_your_own_are_not_converted(own, capfd):
+    own(hooks=[{"key": "CodebookReassign", "params": {"freq": 1}}, {"key": "counter", "params": {}}])
+    assert main(["convert", "config.yaml"]) == 2
+    assert "counter, a hook of your own, has no native form" in capfd.readouterr().err

@@ -117,6 +117,8 @@ VARIANTS = {
     "epochs": "",
     "accumulated": "optim_wrapper = dict(accumulative_counts=2)\ntrain_dataloader = dict(dataset=dict(n=16), collate_fn=dict(type='default_collate'))\n",
     "paramwise": "optim_wrapper = dict(_delete_=True, optimizer=dict(type='AdamW', lr=0.01, betas=(0.8, 0.9), weight_decay=0.1), paramwise_cfg=dict(norm_decay_mult=0.0, custom_keys=dict(fc1=dict(lr_mult=0.1))))\n",
+    "biases": "optim_wrapper = dict(clip_grad=None, optimizer=dict(lr=0.01), paramwise_cfg=dict(bias_decay_mult=0.0, bias_lr_mult=2.0))\n",
+    "options of groups": "optim_wrapper = dict(clip_grad=None, optimizer=dict(_delete_=True, type='LARS', lr=0.1), paramwise_cfg=dict(custom_keys=dict(bias=dict(lars_exclude=True), gone=dict(lr_mult=0.))))\n",
     "iterations": "model = dict(init_cfg=None)\ntrain_cfg = dict(_delete_=True, by_epoch=False, max_iters=7)\ntrain_dataloader = dict(dataset=dict(n=16), sampler=dict(type='InfiniteSampler', shuffle=False))\n\n",
     "stepped": "param_scheduler = dict(type='StepLR', step_size=1)\n",
 }  # fmt: skip
@@ -129,7 +131,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return prepare(tmp_path, monkeypatch, module="parts_of_convert_mme", parts=PARTS, base=BASE)
 
 
-@pytest.mark.parametrize("variant", sample(VARIANTS, (0, 2)))
+@pytest.mark.parametrize("variant", sample(VARIANTS, (0, 2, 3, 4)))
 def test_the_converted_config_trains_the_same_bits(folder: Path, variant: str) -> None:
     require_same_bits(folder, VARIANTS[variant])
 
@@ -148,7 +150,8 @@ def test_everything_with_a_native_word_is_written_in_it(folder: Path) -> None:
         "type": "SGD", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "differentiable": False, "clip_norm": 0.5,
     }  # fmt: skip
     assert config["metrics"] == [{"type": "parts_of_convert_mme.ErrorOfConvert", "prefix": "toy"}]
-    assert config["train"] == {"epochs": 6, "seed": 5, "deterministic": False, "validate": "2ep"}
+    assert config["train"] == {"epochs": 6, "seed": 5, "validate": "2ep"}
+    assert config["data"]["val"].keys() == {"dataset", "batch_size", "shuffle", "collate"}
     assert config["checkpoint"] == {"every": "2ep", "keep": None, "best": "toy/error", "mode": "min"}
     assert [hook["type"] for hook in config["hooks"][1:]] == ["EMA", "EarlyStop"]
     run = api.train("new.yaml", options=Options(folder=folder / "run", quiet=True))
@@ -157,15 +160,52 @@ def test_everything_with_a_native_word_is_written_in_it(folder: Path) -> None:
     assert sum("toy/error" in row for row in rows) == 3
 
 
-def test_learning_rates_follow_the_original_to_rounding(folder: Path) -> None:
-    changes = (
-        "param_scheduler = [\n"
-        "    dict(type='LinearLR', start_factor=0.1, by_epoch=False, begin=0, end=4),\n"
-        "    dict(type='CosineAnnealingLR', by_epoch=True, begin=1, end=3)]\n"
-    )
-    converted(folder, changes + OWNED)
+def dicts(*schedulers: str) -> str:
+    return f"param_scheduler = [{', '.join(f'dict({one})' for one in schedulers)}]\n"
+
+
+WARM = "type='LinearLR', start_factor=0.1, by_epoch=False, begin=0, end=4"
+
+
+@pytest.mark.parametrize(
+    "schedulers",
+    [
+        (WARM, "type='CosineAnnealingLR', by_epoch=True, begin=1, end=3"),
+        (WARM, "type='MultiStepLR', begin=0, end=3, milestones=[1, 2], gamma=0.5"),
+        (WARM, "type='CosineAnnealingLR', by_epoch=False, begin=4, eta_min=0.01"),
+        ("type='LinearLR', start_factor=1.0, end_factor=0.5, by_epoch=False, begin=0, end=6", "type='PolyLR', power=0.9, eta_min=0.01, by_epoch=False, begin=6, end=15"),
+        ("type='ConstantLR', factor=0.5, by_epoch=False, begin=0, end=5", "type='StepLR', step_size=2, by_epoch=False, begin=7, end=11"),
+        ("type='ConstantLR', factor=0.5, by_epoch=True, end=3",),
+        ("type='StepLR', step_size=1, end=2", "type='ExponentialLR', gamma=0.5, begin=2"),
+        ("type='ExponentialLR', gamma=0.9, by_epoch=True, convert_to_iter_based=True",),
+        ("type='StepLR', step_size=1, by_epoch=True, convert_to_iter_based=True",),
+        ("type='CosineAnnealingLR', T_max=3, begin=0, end=3, convert_to_iter_based=True",),
+    ],
+)  # fmt: skip
+def test_learning_rates_follow_the_original_to_rounding(folder: Path, schedulers: tuple[str, ...]) -> None:
+    converted(folder, dicts(*schedulers) + OWNED)
+    assert "later than in the original" not in (folder / "new.yaml").read_text()
     old, new = (seen_rates(folder, name) for name in ("old.py", "new.yaml"))
-    assert new == pytest.approx(old, rel=1e-6)
+    assert len(old) == 15 and new == pytest.approx(old, rel=1e-6)
+
+
+def test_an_end_that_epochs_cannot_say_is_noted(folder: Path) -> None:
+    """The original reaches it in the step before ``end``, and only the data say which one that is."""
+    warm = "type='LinearLR', start_factor=0.1, begin=0, end=2, convert_to_iter_based=True"
+    config = converted(folder, dicts(warm, "type='CosineAnnealingLR', begin=2, end=3") + OWNED)
+    assert config["schedule"]["lr"] == [
+        {"type": "Linear", "from": 0.1, "to": 1.0, "until": "2ep"}, {"type": "Cosine", "to": 0.0, "by": "epoch"},
+    ]  # fmt: skip
+    assert "old.py:2: LinearLR ends one step later than in the original" in (folder / "new.yaml").read_text()
+    old, new = (seen_rates(folder, name) for name in ("old.py", "new.yaml"))
+    assert new[:9] == pytest.approx([0.1 * (0.1 + 0.9 * step / 10) for step in range(9)])
+    assert old[:9] == pytest.approx([0.1 * (0.1 + 0.9 * step / 9) for step in range(9)])
+    assert new[10:] == pytest.approx(old[10:])
+
+
+def test_a_gap_between_phases_is_explained(folder: Path) -> None:
+    converted(folder, dicts("type='LinearLR', begin=0, end=2", "type='CosineAnnealingLR', begin=2, end=3"))
+    assert "from 1ep to 2ep the rate stays where the phase before arrives" in (folder / "new.yaml").read_text()
 
 
 def seen_rates(folder: Path, config: str) -> list[float]:
@@ -188,9 +228,25 @@ def test_hooks_of_your_own_act_behind_one_adapter(folder: Path) -> None:
     [
         ("default_hooks = dict(param_scheduler=None)\n", "param_scheduler=None"),
         ("efficient_conv_bn_eval = 'fc1'\n", "efficient_conv_bn_eval"),
-        ("optim_wrapper = dict(paramwise_cfg=dict(flat_decay_mult=0.))\n", "the rule flat_decay_mult"),
+        ("optim_wrapper = dict(paramwise_cfg=dict(flat_decay_mult=0.))\n", "flat_decay_mult=0.0 of paramwise_cfg"),
         ("param_scheduler = dict(type='OneCycleLR', eta_max=1., total_steps=9)\n", "the scheduler OneCycleLR"),
         ("train_dataloader = dict(batch_sampler=dict(type='Own'))\n", "train_dataloader.batch_sampler"),
+        (dicts("type='LinearLR', end=1"), "LinearLR with a length of 1"),
+        (dicts("type='CosineAnnealingLR', T_max=2, end=3"), "T_max, which is shorter than the scheduler,"),
+        (
+            dicts("type='LinearLR', end=2", "type='StepLR', step_size=1"),
+            "a scheduler that begins before the one before it",
+        ),
+        (
+            "optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(fc1=dict(lr_mult=0.1)))); "
+            + dicts("type='PolyLR', eta_min=0.1"),
+            "eta_min=0.1, one lowest rate for groups with other rates",
+        ),
+        (
+            "custom_hooks = [dict(type='EMAHook', ema_type='StochasticWeightAverage')]\n",
+            "ema_type=StochasticWeightAverage of EMAHook",
+        ),
+        ("custom_hooks = [dict(type='EMAHook', interval=3)]\n", "interval=3 of EMAHook"),
         ("train_cfg = dict(val_begin=3)\n", "train_cfg.val_begin"),
     ],
 )

@@ -15,20 +15,14 @@ from etude.dialects.libai.checks.calls import MARKS, ONEFLOW
 from etude.dialects.libai.curves import Running
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.targets import is_served, locate, target_name
-from etude.errors import ConfigError, Finding
-from etude.inspection import signatures
+from etude.dialects.openmm.convert import FORMULA, Refusing
+from etude.errors import Finding
 from etude.plan import Plan
 from etude.schedules.curves import Window
 
 LIVE = "etude.dialects.libai.live.native"
 _STORAGE = "etude.dialects.libai.live.events.notebook"
 _RUNNING = f"{Running.__module__}.{Running.__qualname__}"
-_SAME = (
-    "the weights are the same, bit by bit, where nothing is random after the model is made; the order of shuffled "
-    "samples, augmentation and dropout draw other random numbers than the original's"
-)
-_FORMULA = "learning rates are computed by formula: they may differ in the last digits"
-_GROUPS = "a rule of `optim.groups` that matches no parameter is an error here: remove it"
 #: Options of parameter groups that have a native form.
 _RULES = ("weight_decay_norm", "weight_decay_bias", "clip_grad_max_norm", "clip_grad_norm_type", "bias_lr_factor")
 
@@ -40,7 +34,7 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     return (_Detectron2 if lowering.is_detectron2(tree.values) else _LiBai)(tree, plan).converted()
 
 
-class _Conversion:
+class _Conversion(Refusing):
     """Converts one config: collects the native form, notes, and findings about parts without one."""
 
     optimizer_key = "optim"
@@ -48,14 +42,6 @@ class _Conversion:
     loaders: tuple[str, ...] = ()
     loader_keys: tuple[str, ...] = ()
     hook = "Storage"
-
-    def __init__(self, tree: Tree, plan: Plan) -> None:
-        self.tree, self.plan = tree, plan
-        self.notes, self.findings = [_SAME], list[Finding]()
-
-    def refuse(self, way: Path, what: str, hint: str = "") -> None:
-        text = f"{what} has no native form; `etude train` runs this config as it is"
-        self.findings.append(Finding(str(self.tree.place(*way)), text, hint))
 
     def converted(self) -> tuple[dict[str, Any], list[str]]:
         if self.tree.get("train", "amp", "enabled", default=False):
@@ -76,9 +62,7 @@ class _Conversion:
         if self.plan.init_from:
             config["init_from"] = self.weights(str(self.plan.init_from["path"]))
         self.notes.append("evaluation and the best checkpoint are left out: their evaluators are not native metrics")
-        if self.findings:
-            raise ConfigError(self.findings)
-        return config, self.notes
+        return self.finished(config)
 
     # -- what differs ------------------------------------------------------------------------------------------------
 
@@ -157,7 +141,7 @@ class _Conversion:
         made: dict[str, Any] = {"type": target_name(given["_target_"])}
         module, _, name = made["type"].rpartition(".")
         if module in ("torch.optim", "oneflow.optim", "oneflow.nn.optimizer") or module.startswith("torch.optim."):
-            made = {"type": name, **_as_torch_does(name)}
+            made = self.torch_optimizer(name)
         made |= {str(key): self.value((*way, key), plain=True) for key in given if key not in left_out}
         rules: Mapping[str, Any] = given.get("params") or {}
         if not is_served(rules.get("_target_", ""), ("get_default_optimizer_params",)):
@@ -167,8 +151,6 @@ class _Conversion:
             if key not in ("_target_", "model") and rules[key] != inherited.get(key, object()):
                 self.refuse((*way, "params", key), f"{key} of the parameter groups")
         groups = self._groups(rules)
-        if groups:
-            self.notes.append(_GROUPS)
         return {**made, **({"groups": groups} if groups else {})}
 
     def _groups(self, rules: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -178,14 +160,14 @@ class _Conversion:
             bias["weight_decay"] = rules["weight_decay_bias"]
         if rules.get("bias_lr_factor") not in (None, 1.0):
             bias["lr_mult"] = rules["bias_lr_factor"]
-        groups = [{"match": "*bias", **bias}] if bias else []
+        groups = [{"match": "*.bias", **bias}] if bias else []
         if rules.get("weight_decay_norm") is not None:
             groups.append({"kind": "norm", "weight_decay": rules["weight_decay_norm"]})
         return groups
 
     def phases(self, main: dict[str, Any], method: str, factor: float, length: int, total: int) -> dict[str, Any]:
         """Return a warm-up of ``length`` steps up to the value that ``main``, which runs from step 0, has then."""
-        self.notes.append(_FORMULA)
+        self.notes.append(FORMULA)
         if length <= 0:
             return {"schedule": {"lr": [main]}}
         arguments = _without_type(main)
@@ -379,13 +361,6 @@ class _Detectron2(_Conversion):
 
 def _without_type(curve: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in curve.items() if key != "type"}
-
-
-def _as_torch_does(name: str) -> dict[str, Any]:
-    """Return an argument without effect that makes the engine use torch's default kernels, which round differently."""
-    signature = signatures.signature(f"torch.optim:{name}")
-    takes = [parameter.name for parameter in signature.parameters] if signature else []
-    return {"differentiable": False} if "differentiable" in takes else {}
 
 
 def _resolved(tree: Tree) -> Tree:

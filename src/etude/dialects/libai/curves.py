@@ -79,7 +79,10 @@ def warmed(main: Curve, *, factor: float, length: int, method: str) -> Curve:
 
 @dataclass(frozen=True)
 class Running:
-    """A native curve that runs from the first step of the run, even if another phase comes before it."""
+    """A native curve that runs from the first step of the run, even if another phase comes before it.
+
+    To do without it, name the curve as `type`; it begins where the warm-up ends then.
+    """
 
     curve: str
     arguments: Mapping[str, Any] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from etude.config.tree import Tree
 from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.lower import lower, registered
 from etude.dialects.mcquic.names import REGISTERED
+from etude.dialects.openmm.convert import Refusing
 
 _NATIVE = "etude.dialects.mcquic.live.native"
 #: Keys of McQuic's registry → native names.
@@ -16,15 +17,17 @@ OPTIMIZERS = {"Lamb": "LAMB", "Adam": "Adam"}
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     """Return the native config, and notes about differences."""
-    lower(tree)
-    config = Config.deserialize(tree.values)
-    train, notes = config.Train, []
+    found = Refusing(tree, lower(tree))
+    config, notes = Config.deserialize(tree.values), found.notes
+    train = config.Train
+    notes[:] = ["the weights are the same, bit by bit, on one process"]
     optim = train.Optim
     lr = optim.Params.get("lr")
     if lr is not None and lr != train.optim.params["lr"]:
         notes.append(f"lr is {lr:.6g}: the configured one times sqrt(batchSize · gpus) / 8, as McQuic scales it")
-    if train.Hooks:
-        notes.append("hooks of McQuic have no native form and were left out: " + ", ".join(h.Key for h in train.Hooks))
+    for number, hook in enumerate(train.Hooks):
+        if hook.Key not in REGISTERED["HookRegistry"]:
+            found.refuse(("train", "hooks", number), f"{hook.Key}, a hook of your own,")
     notes.append("validation, the best checkpoint and pictures are left out: they change no weight")
     images = {"type": f"{_NATIVE}.Images", "path": train.TrainSet, "key": config.Model.Key, "at_least": train.BatchSize}
     curve = {"type": f"{_NATIVE}.PerEpoch", "key": train.Schdr.Key, "params": train.Schdr.Params, "base": lr or 1.0}
@@ -43,10 +46,11 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
         "schedule": {"lr": [curve]},
         "train": {"epochs": train.Epoch, "seed": 3407},
         "checkpoint": {"every": f"{train.ValFreq}ep"},
+        "hooks": [{"type": f"{_NATIVE}.Hook", "key": hook.Key, "params": hook.Params} for hook in train.Hooks],
     }
     if optim.Key in REGISTERED["OptimizerRegistry"]:
         native["optim"] |= {"fused": False, "foreach": False} if optim.Key == "Adam" else {}
-    return native, notes
+    return found.finished(native)
 
 
 def _optimizer(tree: Tree, key: str) -> str:

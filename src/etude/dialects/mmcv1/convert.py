@@ -9,11 +9,13 @@ from etude.config.tree import Path, Tree
 from etude.dialects.mmcv1 import lower as lowering
 from etude.dialects.mmcv1.listing import HOOKS, OPTIMIZERS
 from etude.dialects.mmcv1.tracking import tracks
-from etude.dialects.openmm.convert import Conversion
+from etude.dialects.openmm.convert import FORMULA, Conversion
 from etude.dialects.openmm.metric_rules import guess
+from etude.inspection import signatures
 from etude.plan import Plan
 
 LIVE = "etude.dialects.mmcv1.live.native"
+WARMED = "etude.dialects.mmcv1.curves.Warmed"
 _SPLITS = ("train", "val", "test", "train_dataloader", "val_dataloader", "test_dataloader")
 _LOADER_KEYS = ("samples_per_gpu", "workers_per_gpu", "shuffle", "drop_last", "persistent_workers", "pin_memory")
 #: Keys of ``evaluation`` that are arguments of the hook, not of ``dataset.evaluate``.
@@ -21,6 +23,12 @@ _HOOK_ARGUMENTS = (
     "start", "interval", "by_epoch", "save_best", "rule", "greater_keys", "less_keys", "out_dir", "priority",
     "file_client_args", "broadcast_bn_buffer", "tmpdir", "gpu_collect",
 )  # fmt: skip
+#: Policies of ``lr_config`` with a native form → their arguments.
+_POLICIES = {
+    "step": ("step", "gamma"), "exp": ("gamma",), "fixed": (), "poly": ("power", "min_lr"),
+    "cosineannealing": ("min_lr", "min_lr_ratio"), "linearannealing": ("min_lr", "min_lr_ratio"),
+}  # fmt: skip
+_WARMUP = ("policy", "by_epoch", "warmup", "warmup_iters", "warmup_ratio", "warmup_by_epoch")
 #: Loggers that have a native counterpart.
 _WRITERS = {"TensorboardLoggerHook": "tensorboard", "TextLoggerHook": ""}
 
@@ -32,6 +40,9 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
 
 
 class _Config(Conversion):
+    rate = ("optimizer", "lr")
+    gradients_stay, norms_are_biased = True, False
+
     def __init__(self, tree: Tree, plan: Plan, live: str) -> None:
         super().__init__(tree, plan, live)
         self.given = tree.values["data"]
@@ -54,8 +65,11 @@ class _Config(Conversion):
         tree = self.tree
         if tracks(self.low):
             self.refuse(("model",), "MMTracking's training of trackers and their parts")
-        if [mode for mode, _ in tree.get("workflow") or [("train", 1)]] != ["train"]:
-            self.refuse(("workflow",), "a workflow that validates by epochs")
+        flow = tree.get("workflow") or [("train", 1)]
+        if not self.by_epochs and len(flow) > 1:
+            self.refuse(("workflow",), "a workflow of iterations")
+        elif any(mode == "val" for mode, _ in flow) and self.given.get("val") is None:
+            self.refuse(("workflow",), "a workflow that validates without data.val")
         if tree.get("runner", "type", default="EpochBasedRunner") not in ("EpochBasedRunner", "IterBasedRunner"):
             self.refuse(("runner",), f"the runner {tree.get('runner', 'type')}")
         if tree.get("momentum_config"):
@@ -79,7 +93,8 @@ class _Config(Conversion):
             return {}
         if "dataset" in self.given[split]:
             self.refuse(way, f"a wrapper of data sets ({self.given[split].get('type')})")
-        dataset = self.component(way, self._target(way, "DATASETS"))
+        target = self._target(way, "DATASETS")
+        dataset = self.component(way, target)
         if split != "train":
             dataset["test_mode"] = True
         return {
@@ -88,8 +103,16 @@ class _Config(Conversion):
             "workers": int(settings["workers_per_gpu"]),
             "shuffle": bool(settings["shuffle"]) and split == "train",
             "drop_last": bool(settings.get("drop_last", False)) and split == "train",
-            "collate": f"{LIVE}.collate",
+            **({} if self._is_plain(target, dataset) else {"collate": f"{LIVE}.collate"}),
         }
+
+    def _is_plain(self, target: str, dataset: Mapping[str, Any]) -> bool:
+        """Return whether its own source shows that samples hold no DataContainer, so that torch's collate does."""
+        source = signatures.find_source(target.partition(":")[0], self.low.folders)
+        bases = (signatures.signature(target, folders=self.low.folders) or signatures.Signature()).bases
+        imported = source.names.values() if source is not None else ["DataContainer"]
+        ours = not any("DataContainer" in str(name) for name in imported) and "pipeline" not in dataset
+        return ours and bool(bases) and all(base.startswith(("torch.utils.data", "typing")) for base in bases)
 
     def _optimizer(self) -> dict[str, Any]:
         given, way = self.tree.values["optimizer"], ("optimizer",)
@@ -108,10 +131,9 @@ class _Config(Conversion):
             self.refuse((), "a config without optimizer_config, whose model steps its optimizer itself,")
             return {}
         kind, many = str((given or {}).get("type", "OptimizerHook")), (given or {}).get("cumulative_iters", 1)
-        if set(given or {}) - {"type", "grad_clip", "cumulative_iters"} or kind not in (
-            "OptimizerHook", "GradientCumulativeOptimizerHook",
-        ):  # fmt: skip
-            self.refuse(("optimizer_config",), f"{kind} with these arguments")
+        if kind not in ("OptimizerHook", "GradientCumulativeOptimizerHook"):
+            self.refuse(("optimizer_config",), kind)
+        self.refuse_others(("optimizer_config",), given or {}, ("type", "grad_clip", "cumulative_iters"), kind)
         if fp16 is not None and dict(fp16).get("loss_scale") != "dynamic":
             self.refuse(("fp16",), "a fixed loss scale")
         return {**({"accumulate": many} if many != 1 else {}), **({"precision": "fp16"} if fp16 is not None else {})}
@@ -119,50 +141,65 @@ class _Config(Conversion):
     # -- schedules, validation, saving -------------------------------------------------------------------------------
 
     def _schedule(self) -> dict[str, Any]:
-        given = dict(self.tree.get("lr_config") or {})
+        way: Path = ("lr_config",)
+        given = dict(self.tree.get(*way) or {})
         if not given:
             return {}
-        policy, by_epoch = str(given.get("policy", "")).lower(), given.get("by_epoch", self.by_epochs)
-        unit, each = ("ep", {"by": "epoch"}) if by_epoch else ("step", {})
-        curve = self._curve(policy, given, unit)
-        warmup = given.get("warmup")
-        if curve is None or given.get("warmup_by_epoch") or (warmup and curve["type"] != "MultiStep"):
-            self.refuse(("lr_config",), f"the policy {policy or given.get('type')} with these arguments")
+        policy, by_epoch = str(given.get("policy") or given.get("type")), given.get("by_epoch", self.by_epochs)
+        known = _POLICIES.get(policy.lower()) if "policy" in given else None
+        if known is None or (by_epoch and not self.by_epochs):
+            self.refuse(way, f"the policy {policy}" if known is None else "by_epoch=True in a training by iterations")
             return {}
-        self.notes.append("learning rates are computed by formula: they may differ in the last digits")
-        phases = [{**curve, **each}] if curve["type"] != "Fixed" else []
-        if warmup:
-            ratio, until = given.get("warmup_ratio", 0.1), f"{given.get('warmup_iters', 0)}step"
-            first = {
-                "constant": {"type": "Constant", "factor": ratio},
-                "exp": {"type": "Exponential", "from": ratio, "to": 1.0},
-            }
-            phases.insert(0, {**first.get(warmup, {"type": "Linear", "from": ratio, "to": 1.0}), "until": until})
-        return {"schedule": {"lr": phases}} if phases else {}
+        self.refuse_others(way, given, (*_WARMUP, *known), f"the policy {policy}")
+        self.notes.append(FORMULA)
+        curve = self._curve(policy.lower(), given, "ep" if by_epoch else "step")
+        warmup, each = given.get("warmup"), {"by": "epoch"} if by_epoch else {}
+        if not warmup:
+            return {"schedule": {"lr": [{**curve, **each}]}} if curve["type"] != "Constant" else {}
+        ratio = given.get("warmup_ratio", 0.1)
+        until = f"{given.get('warmup_iters', 0)}{'ep' if given.get('warmup_by_epoch') else 'step'}"
+        if curve["type"] not in ("MultiStep", "Constant"):  # mmcv multiplies
+            arguments = {key: value for key, value in curve.items() if key != "type"}
+            made = {"type": WARMED, "curve": curve["type"], "arguments": arguments, "by_epoch": by_epoch}
+            return {"schedule": {"lr": [{**made, "warmup": warmup, "ratio": ratio, "length": until}]}}
+        line = {"type": "Exponential" if warmup == "exp" else "Linear", "from": ratio, "to": 1.0}
+        first = {"type": "Constant", "factor": ratio} if warmup == "constant" else line
+        if curve["type"] == "MultiStep":
+            self.notes.append(f"the warm-up has to end before the first milestone, {curve['at'][0]}")
+        return {"schedule": {"lr": [{**first, "until": until}, {**curve, **each}]}}
 
-    def _curve(self, policy: str, given: Mapping[str, Any], unit: str) -> dict[str, Any] | None:
-        base = self.tree.get("optimizer", "lr", default=1.0)
-        least = given.get("min_lr_ratio", (given.get("min_lr") or 0.0) / base)
-        if set(given) - {"policy", "by_epoch", "warmup", "warmup_iters", "warmup_ratio", "warmup_by_epoch", "step",
-                         "gamma", "power", "min_lr", "min_lr_ratio"}:  # fmt: skip
-            return None
+    def _curve(self, policy: str, given: Mapping[str, Any], unit: str) -> dict[str, Any]:
+        steps: Any = given.get("step")
+        gamma = given.get("gamma", 0.1)
+        if isinstance(steps, int) and given.get("warmup"):  # a Step counts from the end of the warm-up
+            length = (self.plan.train.epochs if unit == "ep" else self.plan.train.steps) or 0
+            steps = list(range(steps, length, steps)) or steps
         if policy == "step":
-            steps, gamma = given["step"], given.get("gamma", 0.1)
             if isinstance(steps, int):
                 return {"type": "Step", "every": f"{steps}{unit}", "gamma": gamma}
             return {"type": "MultiStep", "at": [f"{step}{unit}" for step in steps], "gamma": gamma}
-        if policy == "cosineannealing":
-            return {"type": "Cosine", "to": least}
-        if policy == "poly":
-            return {"type": "Poly", "power": given.get("power", 1.0), "to": least}
         if policy == "exp":
             return {"type": "Exponential", "gamma": given["gamma"], "every": f"1{unit}"}
-        return {"type": "Fixed"} if policy == "fixed" else None
+        if policy == "fixed":
+            return {"type": "Constant"}
+        groups = str(self.tree.get("optimizer", "paramwise_cfg", default=""))
+        least = given.get("min_lr_ratio") or self.floor(("lr_config", "min_lr"), given.get("min_lr"), groups)
+        if policy == "poly":
+            return {"type": "Poly", "power": given.get("power", 1.0), "to": least}
+        linear = {"type": "Linear", "from": 1.0, "to": least}
+        return {"type": "Cosine", "to": least} if policy == "cosineannealing" else linear
 
     def _validate(self, config: dict[str, Any]) -> None:
         config["data"]["val"] = self._data("val")
         given: Mapping[str, Any] = self.tree.get("evaluation") or {}
         config["train"]["validate"] = f"{int(given.get('interval', 1))}{self.unit}"
+        flow = [[mode, count] for mode, count in self.tree.get("workflow") or []]
+        if len(flow) > 1:
+            config["train"]["workflow"] = flow
+            self.notes.append(
+                "validation epochs of `workflow` take data.val as evaluations do, without the training's pipeline, "
+                "batch size and shuffling; none follows the last training epoch"
+            )
         arguments = {
             key: self.argument(("evaluation", key), value) for key, value in given.items() if key not in _HOOK_ARGUMENTS
         }
@@ -197,10 +234,14 @@ class _Config(Conversion):
     def _hook(self, way: Path, hook: Mapping[str, Any]) -> dict[str, Any]:
         name = str(hook.get("type"))
         if name == "EMAHook" and ("HOOKS", name) not in self.low.registered:
-            if set(hook) - {"type", "momentum", "interval", "priority"} or hook.get("interval", 1) != 1:
-                self.refuse(way, "this kind of EMAHook")
-            self.notes.append("the average has no warm-up, and checkpoints contain it in addition to the weights")
-            return {"type": "EMA", "momentum": hook.get("momentum", 0.0002)}
+            self.refuse_others(way, hook, ("type", "momentum", "interval", "priority", "warm_up"), name)
+            if hook.get("interval", 1) != 1:
+                self.refuse((*way, "interval"), f"interval={hook['interval']} of EMAHook")
+            momentum, length = hook.get("momentum", 0.0002), hook.get("warm_up", 100)
+            if momentum * length > 1:  # else the ramp, which starts at 1 / warm_up, is never below the momentum
+                self.notes.append(f"warm_up={length} of EMAHook is left out: the average is slower at first there")
+            self.notes.append("checkpoints contain the average in addition to the weights, not in their place")
+            return {"type": "EMA", "momentum": momentum}
         return self.hook(way, self._target(way, "HOOKS"))
 
     def _note_the_rest(self) -> None:

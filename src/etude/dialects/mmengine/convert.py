@@ -10,11 +10,16 @@ from etude.dialects.mmengine import lower as lowering
 from etude.dialects.mmengine.checks.components import Components
 from etude.dialects.mmengine.checks.results import first_result
 from etude.dialects.mmengine.projects import with_project
-from etude.dialects.openmm.convert import Conversion
+from etude.dialects.openmm.convert import FORMULA, Conversion
 from etude.dialects.openmm.metric_rules import guess
 from etude.plan import Plan
 
 LIVE = "etude.dialects.mmengine.live.native"
+_COLLATE = "etude.dialects.mmengine.live.data.collate:pseudo_collate"
+#: Schedulers that end at a value of their own.
+_REACHING = ("LinearLR", "PolyLR", "ConstantLR")
+#: Units in an epoch. Its length in steps is unknown: schedulers in steps before others are short warm-ups.
+_PER = {"ep": 1.0, "step": 1e9}
 _NATIVE_HOOKS = {"EmptyCacheHook": "EmptyCache", "SyncBuffersHook": "SyncBuffers"}
 #: Keys that change the computation and have no native counterpart.
 _NO_COUNTERPART = ("efficient_conv_bn_eval", "strategy", "auto_scale_lr", "compile", "activation_checkpointing")
@@ -34,6 +39,9 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
 
 
 class _Config(Conversion):
+    rate = ("optim_wrapper", "optimizer", "lr")
+    has_group_options = True
+
     def __init__(self, tree: Tree, plan: Plan, live: str) -> None:
         super().__init__(tree, plan, live)
         self.low.registered = with_project(self.low.registered, tree.values, tree.files)
@@ -84,14 +92,15 @@ class _Config(Conversion):
             "workers": loader.workers,
             "shuffle": bool(sampler.get("shuffle", True)) if sampler else False,
             "drop_last": loader.drop_last,
-            "collate": self._collate((way, "collate_fn")),
+            **self._collate((way, "collate_fn")),
         }
 
-    def _collate(self, way: Path) -> Any:
-        if self.tree.get(*way) is None:
-            return self.function("etude.dialects.mmengine.live.data.collate:pseudo_collate")
-        target = self._target(way, "FUNCTIONS")
-        return {**self.component(way, target), "type": self.function(target)}
+    def _collate(self, way: Path) -> dict[str, Any]:
+        target = _COLLATE if self.tree.get(*way) is None else self._target(way, "FUNCTIONS")
+        if target.endswith(":default_collate"):  # the native one
+            return {}
+        given = {} if self.tree.get(*way) is None else self.component(way, target)
+        return {"collate": {**given, "type": self.function(target)}}
 
     def _optimizer(self) -> dict[str, Any]:
         given, way = self.tree.values["optim_wrapper"], ("optim_wrapper", "optimizer")
@@ -122,60 +131,95 @@ class _Config(Conversion):
         if isinstance(given, Mapping) and "type" not in given:
             self.refuse(("param_scheduler",), "schedulers of several optimizers")
             return {}
-        phases, ends = [], 0.0
+        phases: list[dict[str, Any]] = []
+        ends, value = 0.0, 1.0
         for way in _ways("param_scheduler", given):
-            phase, begin, end = self._phase(way)
-            if begin < ends:
-                self.refuse(way, "a scheduler that begins before the one before it ends")
-            ends = end
-            phases.append(phase)
-        self.notes.append("learning rates are computed by formula, not by recurrence: they differ in the last digits")
+            ends, value = self._add(way, phases, ends, value)
+        self.notes.append(FORMULA)
         return {"schedule": {"lr": phases}}
 
-    def _phase(self, way: Path) -> tuple[dict[str, Any], float, float]:
-        """Return one scheduler as a native phase, and its begin and end in epochs."""
-        given: Mapping[str, Any] = self.tree.get(*way)
-        by_epoch = given.get("by_epoch", True)
-        whole = (self.plan.train.epochs if by_epoch else self.plan.train.steps) or 0
-        begin, end = given.get("begin", 0), given.get("end") or whole
-        unit = "ep" if by_epoch else "step"
-        if given.get("convert_to_iter_based") or not end:
-            self.refuse(way, "a scheduler whose length depends on the data")
-        curve, last = self._curve(way, given, end - begin, unit)
-        start = {"begin": f"{begin}{unit}"} if begin else {}
-        until = {"until": f"{begin + last}{unit}"} if begin + last != whole else {}
-        each = {"by": "epoch"} if by_epoch else {}
-        per_epoch = 1 if by_epoch else 1e9  # epoch length unknown: those in steps are warm-ups, which come first
-        return {**curve, **start, **until, **each}, begin / per_epoch, end / per_epoch
+    def _add(self, way: Path, phases: list[dict[str, Any]], ends: float, start: float) -> tuple[float, float]:
+        """Add one scheduler, which finds the rate at the factor ``start``; return its end in epochs and last factor.
 
-    def _curve(self, way: Path, given: Mapping[str, Any], length: int, unit: str) -> tuple[dict[str, Any], int]:
-        """Return the curve and the time at which it reaches its end: one step early for lines and polynomials."""
-        name = _short_type(given)
-        base = self.tree.get("optim_wrapper", "optimizer", "lr", default=1.0)
-        least = given.get("eta_min_ratio", given.get("eta_min", 0.0) / base)
-        # The defaults below are those of MMEngine's schedulers.
+        MMEngine reaches the last value of a scheduler one epoch or step before its ``end``.
+        """
+        given: Mapping[str, Any] = self.tree.get(*way)
+        name, by_epoch = _short_type(given), given.get("by_epoch", True)
+        unit, whole = ("ep", self.plan.train.epochs) if by_epoch else ("step", self.plan.train.steps)
+        begin, end = int(given.get("begin", 0)), given.get("end") or whole
+        if by_epoch and not self.by_epochs:
+            self.refuse((*way, "by_epoch"), "a scheduler by epochs in a training by iterations")
+            return ends, start
+        length, to_end = end - begin if end else None, end == whole
+        if name in _REACHING and length == 1:
+            self.refuse(way, f"{name} with a length of 1")
+        by_step = not by_epoch or bool(given.get("convert_to_iter_based"))
+        late = length is None or by_step == by_epoch  # one step before the end is nothing that epochs can say
+        curve, value = self._curve(way, name, begin, length, start, unit)
+        last = end if late or length is None else begin + length - 1
+        if name == "CosineAnnealingLR":
+            last, late = begin + given["T_max"] if given.get("T_max") else end, not to_end
+            if last and end and last < end:
+                self.refuse((*way, "T_max"), "T_max, which is shorter than the scheduler,")
+        elif name not in _REACHING:
+            last, late = None if to_end else last, late and not to_end
+        if late:
+            what = "step" if by_step else "epoch"
+            self.notes.append(f"{self.tree.place(*way)}: {name} ends one {what} later than in the original")
+        before = phases[-1].get("until") if phases else "0ep"
+        if begin / _PER[unit] >= ends:
+            opening = {"begin": f"{begin}{unit}"} if begin and before != f"{begin}{unit}" else {}
+            if opening and phases and str(before).endswith(unit):
+                text = "the rate stays where the phase before arrives; in MMEngine that is just before its `end`"
+                self.notes.append(f"from {before} to {begin}{unit} {text}")
+        else:
+            opening = {}
+            if name != "MultiStepLR" or begin:
+                self.refuse(way, "a scheduler that begins before the one before it ends")
+            self.notes.append(f"the warm-up has to end before the first milestone, {curve.get('at', [''])[0]}")
+        until = {"until": f"{last}{unit}"} if last and last != whole else {}
+        each = {} if by_step else {"by": "epoch"}
+        phases.append({**curve, **opening, **until, **each})
+        if name == "ConstantLR":
+            phases.append({"type": "Constant", "factor": start, **({} if to_end else {"until": f"{end}{unit}"})})
+        return max(end or 0, last or 0) / _PER[unit], value
+
+    def _curve(
+        self, way: Path, name: str, begin: int, length: int | None, start: float, unit: str
+    ) -> tuple[dict[str, Any], float]:
+        """Return the curve that begins at the factor ``start``, and its last factor."""
+        given: Mapping[str, Any] = self.tree.get(*way)
+        here: dict[str, Any] = {} if start == 1.0 else {"from": start}
+        count, gamma = (length or 1) - 1, given.get("gamma", 0.1)
         if name == "LinearLR":
             first, last = given.get("start_factor", 1 / 3), given.get("end_factor", 1.0)
-            return {"type": "Linear", "from": first, "to": last}, max(length - 1, 1)
-        if name == "ConstantLR":
-            return {"type": "Constant", "factor": given.get("factor", 1 / 3)}, length
-        if name == "CosineAnnealingLR":
-            return {"type": "Cosine", "to": least}, given.get("T_max", length)
-        if name == "PolyLR":
-            return {"type": "Poly", "power": given.get("power", 1.0), "to": least}, max(length - 1, 1)
+            return {"type": "Linear", "from": first * start, "to": last * start}, last * start
+        if name == "ConstantLR" and length and not given.get("convert_to_iter_based"):
+            return {"type": "Constant", "factor": given.get("factor", 1 / 3) * start}, start
+        if name in ("CosineAnnealingLR", "PolyLR"):
+            groups = str(self.tree.get("optim_wrapper", "paramwise_cfg", default=""))
+            least = given.get("eta_min_ratio") or self.floor((*way, "eta_min"), given.get("eta_min"), groups)
+            power = {"power": given.get("power", 1.0)} if name == "PolyLR" else {}
+            return {"type": "Poly" if power else "Cosine", **here, **power, "to": least}, least
         if name == "ExponentialLR":
-            return {"type": "Exponential", "gamma": given["gamma"], "every": f"1{unit}"}, length
+            by_step = unit == "step" or given.get("convert_to_iter_based")
+            curve = {"type": "Exponential", **here, "gamma": gamma, "every": "1step" if by_step else "1ep"}
+            return curve, start * gamma**count
         if name == "StepLR":
-            return {"type": "Step", "every": f"{given['step_size']}{unit}", "gamma": given.get("gamma", 0.1)}, length
-        if name == "MultiStepLR" and not given.get("begin"):
-            at = [f"{moment}{unit}" for moment in given["milestones"]]
-            return {"type": "MultiStep", "at": at, "gamma": given.get("gamma", 0.1)}, length
+            every = given["step_size"]
+            return {"type": "Step", **here, "every": f"{every}{unit}", "gamma": gamma}, start * gamma ** (
+                count // every
+            )
+        if name == "MultiStepLR":
+            at = [begin + moment for moment in given["milestones"]]
+            passed = sum(moment <= begin + count for moment in at)
+            curve = {"type": "MultiStep", **here, "at": [f"{moment}{unit}" for moment in at], "gamma": gamma}
+            return curve, start * gamma**passed
         self.refuse(way, f"the scheduler {name}")
-        return {"type": "Constant"}, length
+        return {"type": "Constant"}, start
 
     def _validate(self, config: dict[str, Any]) -> None:
         """Add validation data, metrics and interval, and the hook that evaluates as MMEngine does."""
-        # The defaults of ``val_interval`` in MMEngine's loops.
         unit, usual = ("ep", 1) if self.by_epochs else ("step", 1000)
         config["data"]["val"] = self._data("val")
         given = self.tree.values["val_evaluator"]
@@ -236,8 +280,9 @@ class _Config(Conversion):
     def _average(self, way: Path, hook: Mapping[str, Any]) -> dict[str, Any]:
         said = ("type", "momentum", "begin_iter", "begin_epoch", "update_buffers", "priority")
         kind = _short_type({"type": hook.get("ema_type", "")})
-        if set(hook) - {*said, "ema_type"} or kind not in ("", "ExponentialMovingAverage"):
-            self.refuse(way, "this kind of EMAHook")
+        self.refuse_others(way, hook, (*said, "ema_type"), "EMAHook")
+        if kind not in ("", "ExponentialMovingAverage"):
+            self.refuse((*way, "ema_type"), f"ema_type={kind} of EMAHook")
         self.notes.append("the average starts from the first weights, not from those after the first step")
         begin = {"begin": f"{hook['begin_iter']}step"} if hook.get("begin_iter") else {}
         begin |= {"begin": f"{hook['begin_epoch']}ep"} if hook.get("begin_epoch") else {}
@@ -247,10 +292,10 @@ class _Config(Conversion):
     def _patience(self, way: Path, hook: Mapping[str, Any]) -> dict[str, Any]:
         said = {"type", "monitor", "rule", "min_delta", "patience", "priority"}
         rule = hook.get("rule") or guess(str(hook.get("monitor")))
-        if set(hook) - said or rule is None:
-            self.refuse(way, "this EarlyStoppingHook")
+        self.refuse_others(way, hook, said, "EarlyStoppingHook")
+        if rule is None:
+            self.refuse(way, "an EarlyStoppingHook without `rule`")
         better = "max" if rule == "greater" else "min"
-        # MMEngine's defaults. Its hook takes the sign from the rule.
         by, patience = abs(hook.get("min_delta", 0.1)), hook.get("patience", 5)
         return {"type": "EarlyStop", "metric": hook.get("monitor"), "patience": patience, "by": by, "mode": better}
 

@@ -1,9 +1,9 @@
-"""The common part of converting mmcv 1.x and MMEngine configs to native ones. Imports no torch."""
+"""The common part of converting configs of other systems to native ones. Imports no torch."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etude.config.tree import Path, Tree
@@ -15,31 +15,85 @@ from etude.plan import PRIORITIES, Plan
 
 #: Attributes of the runner that a converted hook can use, see :class:`etude.dialects.openmm.live.native.RunnerView`.
 RUNNER = (
-    "data_batch", "data_loader", "epoch", "inner_iter", "iter", "logger", "max_epochs", "max_iters", "model",
-    "optim_wrapper", "optimizer", "outputs", "rank", "train_dataloader", "work_dir", "world_size",
+    "data_batch", "data_loader", "epoch", "inner_iter", "iter", "log_buffer", "logger", "max_epochs", "max_iters",
+    "model", "optim_wrapper", "optimizer", "outputs", "rank", "train_dataloader", "work_dir", "world_size",
 )  # fmt: skip
 #: Keys of ``paramwise_cfg`` that have a native form.
 _RULES = {"custom_keys", "norm_decay_mult", "bias_lr_mult", "bias_decay_mult", "bypass_duplicate"}
 _SHARED = "etude.dialects.openmm.live.native"
 _TYPE, _TUPLE = "_class_", "_tuple_"
-_SAME = (
+SAME = (
     "the weights are the same, bit by bit, where nothing is random after the model is made; the order of shuffled "
     "samples, augmentation and dropout draw other random numbers than the original's"
 )
+FORMULA = "learning rates are computed by formula: they may differ in the last digits"
+_KERNELS = (
+    "`differentiable: false` keeps torch's own kernels, which the original uses; without it the optimizer is faster "
+    "and rounds differently"
+)
 
 
-class Conversion:
-    """Converts one config: collects the native form, notes, and findings about parts without one."""
+class Refusing:
+    """Collects the findings about parts of a config that have no native form, and the notes on differences."""
+
+    def __init__(self, tree: Tree, plan: Plan) -> None:
+        self.tree, self.plan = tree, plan
+        self.notes: list[str] = [SAME]
+        self.findings: list[Finding] = []
+
+    def refuse(self, way: Path, what: str, hint: str = "") -> None:
+        """Add an error that ``what`` has no native form."""
+        text = f"{what} has no native form; `etude train` runs this config as it is"
+        self.findings.append(Finding(str(self.tree.place(*way)), text, hint))
+
+    def refuse_others(self, way: Path, given: Mapping[str, Any], known: Iterable[str], owner: str) -> None:
+        """Refuse the arguments of ``owner`` that are not among ``known``, each at its own line."""
+        for key in [key for key in given if key not in known]:
+            self.refuse((*way, key), f"{key}={given[key]!r} of {owner}")
+
+    def torch_optimizer(self, name: str) -> dict[str, Any]:
+        """Return the native name of an optimizer of torch, with an argument that keeps torch's default kernels.
+
+        The argument has no other effect. The kernels that the engine prefers round differently.
+        """
+        signature = signatures.signature(f"torch.optim:{name}")
+        takes = [parameter.name for parameter in signature.parameters] if signature else []
+        if "differentiable" not in takes:
+            return {"type": name}
+        self.notes.append(_KERNELS)
+        return {"type": name, "differentiable": False}
+
+    def finished(self, config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Return the config without what natively is the default, and the notes. Raise one error for all findings."""
+        if self.findings:
+            raise ConfigError(self.findings)
+        usual = {"workers": 0, "drop_last": False, "deterministic": False}
+        for section in (*config["data"].values(), config["train"]):
+            for key in [key for key, value in usual.items() if section.get(key, ...) == value]:
+                del section[key]
+        return {key: value for key, value in config.items() if value != []}, list(dict.fromkeys(self.notes))
+
+
+class Conversion(Refusing):
+    """Converts one config of mmcv 1.x or MMEngine."""
+
+    #: Where the base learning rate stands.
+    rate: Path
+    #: Whether groups of ``custom_keys`` may have options of the optimizer beside their multipliers.
+    has_group_options = False
+    #: Whether ``bias_decay_mult`` is for biases of norms, too.
+    norms_are_biased = True
+    #: Whether hooks find the gradients after an update.
+    gradients_stay = False
 
     def __init__(self, tree: Tree, plan: Plan, live: str) -> None:
-        self.tree, self.plan, self.low = tree, plan, Lowering(tree)
+        super().__init__(tree, plan)
+        self.low = Lowering(tree)
         self.by_epochs = plan.train.steps is None
         #: The module with the adapters of this dialect.
         self.live = live
         #: Modules that the native config imports: adapters, modules of functions, and the user's.
         self.modules = [_SHARED, live]
-        self.notes: list[str] = [_SAME]
-        self.findings: list[Finding] = []
 
     def converted(self, *, validates: bool) -> tuple[dict[str, Any], list[str]]:
         """Return the native config and notes on differences. Raises one error for all parts without a native form."""
@@ -60,15 +114,15 @@ class Conversion:
             "hooks": self._hooks(),
         }
         config["train"] |= self._arithmetic()
+        if config["train"].get("accumulate") and any(hook.get("type") == "EMA" for hook in config["hooks"]):
+            self.notes.append("the average follows once for each update, in the original in every iteration")
         if validates:
             self._validate(config)
         config["imports"] = [*dict.fromkeys([*self.modules, *self._own_modules()])]
         if self.tree.get("load_from"):
             config["init_from"] = self.tree.get("load_from")
         self._note_the_rest()
-        if self.findings:
-            raise ConfigError(self.findings)
-        return config, self.notes
+        return self.finished(config)
 
     # -- overridden by each dialect: parts of the native config, errors and notes --------------------------------------
 
@@ -95,11 +149,6 @@ class Conversion:
             self.notes.append(f"{name} is left out: add a writer to `log.to`")
         writers = [native[name] for name in names if native.get(name)]
         return {"every": f"{every}step", **({"to": writers} if writers else {})}
-
-    def refuse(self, way: Path, what: str) -> None:
-        """Add an error that ``what`` has no native form."""
-        text = f"{what} has no native form; `etude train` runs this config as it is"
-        self.findings.append(Finding(str(self.tree.place(*way)), text))
 
     def component(self, way: Path, target: str, leave_out: Sequence[str] = ()) -> dict[str, Any]:
         """Return the component at ``way`` with ``target``, ``module:attribute``, as its type."""
@@ -128,28 +177,41 @@ class Conversion:
         """Return the optimizer with its parameter groups and gradient clipping."""
         made = self.component(way, target, leave_out=("paramwise_cfg", "constructor"))
         made |= {key: list(value) for key, value in self.tree.get(*way).items() if isinstance(value, tuple)}
-        if target.startswith("torch.optim:"):
-            made |= {"type": target.partition(":")[2], **as_torch_does(target)}
+        if target.startswith(("torch.optim:", "etude.optim.")):
+            made |= self.torch_optimizer(target.partition(":")[2])
         above = way if self.tree.get(*way, "paramwise_cfg") else way[:-1]
-        groups = self._groups((*above, "paramwise_cfg"), rules)
+        groups = self._groups((*above, "paramwise_cfg"), rules, target)
         norm = {"clip_norm": clip["max_norm"]} if "max_norm" in clip else {}
         value = {"clip_value": clip["clip_value"]} if "clip_value" in clip else {}
         if set(clip) - {"max_norm", "clip_value", "type"} and clip.get("norm_type", 2) != 2:
             self.refuse(way, f"clipping by {dict(clip)}")
-        if groups:
-            self.notes.append("a rule of `optim.groups` that matches no parameter is an error here: remove it")
+        if groups and norm:
+            self.notes.append("the norm that clips is summed in the order of the groups: the last digits may differ")
         return {**made, **norm, **value, **({"groups": groups} if groups else {})}
 
-    def _groups(self, way: Path, rules: Mapping[str, Any]) -> list[dict[str, Any]]:
-        keys = rules.get("custom_keys") or {}
-        options = {option for key in keys.values() for option in key}
-        if unsaid := sorted(set(rules) - _RULES | options - {"lr_mult", "decay_mult"}):
-            self.refuse(way, f"the rule {', '.join(unsaid)}")
+    def floor(self, way: Path, least: Any, groups: str) -> float:
+        """Return the lowest learning rate of a schedule as a factor of the base rate."""
+        if least and "lr_mult" in groups:
+            self.refuse(way, f"{way[-1]}={least}, one lowest rate for groups with other rates (lr_mult),")
+        return float(least or 0.0) / float(self.tree.get(*self.rate, default=1.0))
+
+    def _groups(self, way: Path, rules: Mapping[str, Any], target: str) -> list[dict[str, Any]]:
+        self.refuse_others(way, rules, _RULES, "paramwise_cfg")
+        keys, options = rules.get("custom_keys") or {}, {"lr_mult", "decay_mult"}
+        if self.has_group_options and (signature := signatures.signature(target, folders=self.low.folders)):
+            options |= {parameter.name for parameter in signature.parameters}
+        for key, entry in keys.items():
+            self.refuse_others((*way, "custom_keys", key), entry, options, f"the rule {key}")
         groups = [{"match": f"*{key}*", **keys[key]} for key in sorted(sorted(keys), key=len, reverse=True)]
+        bias = {f"{name}_mult": rules[f"bias_{name}_mult"] for name in ("lr", "decay") if f"bias_{name}_mult" in rules}
         if "norm_decay_mult" in rules:
             groups.append({"kind": "norm", "decay_mult": rules["norm_decay_mult"]})
-        bias = {f"{name}_mult": rules[f"bias_{name}_mult"] for name in ("lr", "decay") if f"bias_{name}_mult" in rules}
-        return [*groups, {"kind": "bias", **bias}] if bias else groups
+        elif bias:  # the rate is never for biases of norms, the decay only in MMEngine
+            decay = bias.get("decay_mult", 1.0) if self.norms_are_biased else 1.0
+            groups.append({"kind": "norm", "match": "*.bias", "decay_mult": decay})
+        if "decay_mult" in bias and not self.norms_are_biased:
+            self.notes.append("bias_decay_mult of mmcv leaves out convolutions of one input channel; here it does not")
+        return [*groups, {"match": "*.bias", **bias}] if bias else groups
 
     def hook(self, way: Path, target: str) -> dict[str, Any]:
         """Return a user-defined hook, wrapped by the adapter."""
@@ -158,7 +220,9 @@ class Conversion:
             self.refuse(way, f"the hook {self.tree.get(*way).get('type')}, {why},")
         priority = priority_of(self.tree.get(*way), target, self.low.folders)
         own = self.component(way, target, leave_out=("priority",))
-        return {"type": f"{self.live}.Hook", "priority": priority, "hook": own}
+        looks = self.gradients_stay and reads_gradients(target, self.low.folders)
+        keeps = {"gradients": True} if looks else {}
+        return {"type": f"{self.live}.Hook", "priority": priority, "hook": own, **keeps}
 
 
 def hidden(value: Any) -> Any:
@@ -183,13 +247,6 @@ def restored(value: Any) -> Any:
     return [restored(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def as_torch_does(target: str) -> dict[str, Any]:
-    """Return an argument without effect that makes the engine use torch's default kernels, which round differently."""
-    signature = signatures.signature(target)
-    takes = [parameter.name for parameter in signature.parameters] if signature else []
-    return {"differentiable": False} if "differentiable" in takes else {}
-
-
 # -- the sources of hooks ----------------------------------------------------------------------------------------------
 
 
@@ -198,12 +255,22 @@ def obstacle(target: str, folders: Sequence[str]) -> str:
     classes = list(_classes(target, folders))
     if not classes:
         return "whose source cannot be read"
-    for method in [item for node in classes for item in node.body if isinstance(item, ast.FunctionDef)]:
+    for method in _methods(classes):
         if method.name in ("before_save_checkpoint", "after_load_checkpoint"):
             return f"which acts at {method.name}"
         if asked := next((name for name in _runner_attributes(method) if name not in RUNNER), ""):
             return f"which asks for runner.{asked}"
     return ""
+
+
+def reads_gradients(target: str, folders: Sequence[str]) -> bool:
+    """Return whether the hook looks at ``.grad``; the native update clears it."""
+    nodes = [node for method in _methods(_classes(target, folders)) for node in ast.walk(method)]
+    return any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in nodes)
+
+
+def _methods(classes: Iterable[ast.ClassDef]) -> list[ast.FunctionDef]:
+    return [item for node in classes for item in node.body if isinstance(item, ast.FunctionDef)]
 
 
 def priority_of(hook: Mapping[str, Any], target: str, folders: Sequence[str]) -> int:
@@ -239,7 +306,8 @@ def _classes(target: str, folders: Sequence[str]) -> Iterator[ast.ClassDef]:
 
 
 def _runner_attributes(method: ast.FunctionDef) -> Iterator[str]:
-    """Yield the names ``a`` of ``runner.a`` in a method."""
+    """Yield the names ``a`` of ``runner.a`` in a method, and ``log_buffer.b`` unless it is ``update``."""
     for node in ast.walk(method):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "runner":
-            yield node.attr
+        name, *rest = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else [""]
+        if name == "runner" and (len(rest) == 1 or (rest[0] == "log_buffer" and rest[1] != "update")):
+            yield ".".join(rest)

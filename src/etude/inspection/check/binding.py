@@ -243,6 +243,9 @@ class Binder:
         parameter = takes.get(name)
         if parameter is None or (value is None and parameter.default == "None"):
             return value
+        made = self._signature_of(value.kind, value.name) if isinstance(value, Spec) else None
+        if made is not None and not made.is_class:  # what a function returns is not known
+            return value
         try:
             return conform(value, parameter.annotation)
         except Misfit as misfit:

@@ -21,17 +21,26 @@ imports.install()
 
 
 def settings(of: Mapping[str, Any]) -> Any:
-    """Return a mapping whose keys are attributes, too, as classes get it from lazy configs."""
+    """Return a mapping whose keys are attributes, too, as classes get it from lazy configs.
+
+    To do without it, let the class take the values as arguments of its own.
+    """
     return dict_config(dict(of))
 
 
 def found(name: str) -> Any:
-    """Return the function or class of that name."""
+    """Return the function or class of that name.
+
+    To do without it, let the class that gets it take the name, or look it up itself.
+    """
     return locate(name)
 
 
 class Fields:
-    """Collates LiBai's samples, as its loaders or the function ``collate`` do, into fields by name for the model."""
+    """Collates LiBai's samples, as its loaders or the function ``collate`` do, into fields by name for the model.
+
+    To do without it, let the dataset give dicts of tensors, and leave out `collate`.
+    """
 
     def __init__(self, collate: str = "") -> None:
         self.collate = locate(collate) if collate else trivial_batch_collator
@@ -41,7 +50,10 @@ class Fields:
 
 
 def Mapped(dataset: Any, mapper: Any = None) -> Any:
-    """Return a dataset (or list of dicts) whose samples go through ``mapper``, an object or the name of a function."""
+    """Return a dataset (or list of dicts) whose samples go through ``mapper``, an object or the name of a function.
+
+    To do without it, apply the mapper in a dataset of your own.
+    """
     if mapper is None:
         return dataset
     # Needs fvcore, which users of LiBai do not have.
@@ -51,12 +63,18 @@ def Mapped(dataset: Any, mapper: Any = None) -> Any:
 
 
 def whole(samples: list[Any]) -> list[Any]:
-    """Collate samples into a list, which is the only argument of the model."""
+    """Collate samples into a list, which is the only argument of the model.
+
+    To do without it, let the model take batches of tensors.
+    """
     return [samples]
 
 
 class ClipByGroup(Hook):
-    """Clips gradients as LiBai does: the parameters of each group by the norm of that group."""
+    """Clips gradients as LiBai does: the parameters of each group by the norm of that group.
+
+    To do without it, write `optim.clip_norm`, which clips all parameters by one norm.
+    """
 
     def __init__(self, max_norm: float, norm_type: float) -> None:
         self.max_norm, self.norm_type = max_norm, norm_type

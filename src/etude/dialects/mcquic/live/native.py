@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from etude.core.hook import Call
+from etude.core.hook import Hook as EngineHook
+from etude.core.run import Run
 from etude.dialects.mcquic.live import builtin
 from etude.dialects.mcquic.live.data.images import Folder, Lmdb, open_images
 from etude.dialects.mcquic.live.data.transforms import getTrainingPreprocess, getTrainingTransform
+from etude.dialects.mcquic.live.hooks import getAllHooks
 from etude.dialects.mcquic.live.model.compound import Compound
 from etude.dialects.mcquic.live.model.models import crop_of, find_model, join_alone
 from etude.dialects.mcquic.live.registry import LossRegistry, LrSchedulerRegistry, find
@@ -19,7 +25,10 @@ from etude.schedules.curves import Factor, Window
 
 
 class Compression(torch.nn.Module):
-    """A compressor with its loss as a native model, which returns the losses of a batch of images."""
+    """A compressor with its loss as a native model, which returns the losses of a batch of images.
+
+    To do without it, write a module whose `forward` transforms the images and returns such losses.
+    """
 
     def __init__(self, target: str = "PSNR", key: str = "Compressor", params: Mapping[str, Any] | None = None) -> None:
         super().__init__()
@@ -34,14 +43,44 @@ class Compression(torch.nn.Module):
 
 
 def Images(path: str, key: str = "Compressor", at_least: int = 1) -> Folder | Lmdb:
-    """Return random crops of images in a folder or an LMDB. Fewer than ``at_least`` are repeated within an epoch."""
+    """Return random crops of images in a folder or an LMDB. Fewer than ``at_least`` are repeated within an epoch.
+
+    To do without it, write a dataset that opens your images and crops them.
+    """
     images = open_images(path, transform=getTrainingPreprocess(crop_of(find_model(key))))
     images.repeat = -(-max(at_least, len(images)) // len(images))
     return images
 
 
+class Hook(EngineHook):
+    """A hook of McQuic's own at the points of a native run.
+
+    To do without it, derive a hook from etude.Hook that changes the model as this one does.
+    """
+
+    def __init__(self, key: str, params: Mapping[str, Any]) -> None:
+        self.chains = getAllHooks([{"key": key, "params": params}])
+        self.key = key
+
+    @property
+    def name(self) -> str:
+        return self.key
+
+    def calls(self) -> Mapping[str, Call]:
+        points = {"epochStartHook": "before_epoch", "epochFinishHook": "after_epoch"}
+        return {point: partial(self._call, kind) for kind, point in points.items() if len(self.chains[kind])}
+
+    def _call(self, kind: str, run: Run) -> None:
+        trainer = SimpleNamespace(_model=run.model.compound, rank=run.world.rank)
+        logger = SimpleNamespace(add_scalar=lambda tag, value, global_step: run.events.put(tag, value))
+        self.chains[kind](run.done, run.epochs_done, trainer, logger=logger)
+
+
 class PerEpoch:
-    """A scheduler of McQuic's registry as a native curve: its learning rate of each epoch as a factor of the base."""
+    """A scheduler of McQuic's registry as a native curve: its learning rate of each epoch as a factor of the base.
+
+    To do without it, write native phases, such as Linear and Cosine.
+    """
 
     def __init__(self, key: str, params: Mapping[str, Any] | None = None, base: float = 1.0) -> None:
         builtin.registerBuiltinFunctions()

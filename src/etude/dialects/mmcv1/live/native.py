@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from etude.core.hook import Hook as EngineHook
+from etude.core.loop import evaluate
 from etude.core.run import Run
 from etude.core.update import Step
 from etude.data.to_device import move
@@ -18,12 +19,18 @@ from etude.dialects.openmm.live.native import ForeignHook
 
 
 def collate(batch: Sequence[Any]) -> Any:
-    """Collate samples as mmcv does, and unpack its containers."""
+    """Collate samples as mmcv does, and unpack its containers.
+
+    To do without it, leave out `collate`, if no sample holds a DataContainer.
+    """
     return scatter(mmcv_collate(batch, samples_per_gpu=len(batch)), [-1])[0]
 
 
 class TrainStep:
-    """Makes one update from the loss of ``model.train_step``, with the native backward and optimizer step."""
+    """Makes one update from the loss of ``model.train_step``, with the native backward and optimizer step.
+
+    To do without it, let the model's `forward` return the loss, and call `init_weights` when it is made.
+    """
 
     def __init__(self, forward: Any, optimizers: Mapping[str, torch.optim.Optimizer], step: Step) -> None:
         self.model, self.step = forward.model, step
@@ -43,7 +50,10 @@ class TrainStep:
 
 
 class Results:
-    """A metric that calls ``evaluate`` of the dataset with ``arguments``. ``name`` is one of its results."""
+    """A metric that calls ``evaluate`` of the dataset with ``arguments``. ``name`` is one of its results.
+
+    To do without it, give `metrics` with update(output, target) and compute(), such as Accuracy.
+    """
 
     def __init__(self, name: str = "results", **arguments: Any) -> None:
         self.name, self.arguments = name, arguments
@@ -62,7 +72,10 @@ class Results:
 
 
 class Validation(EngineHook):
-    """Makes evaluations call ``model(return_loss=False)`` and give the predictions to :class:`Results`."""
+    """Makes evaluations call ``model(return_loss=False)`` and give the predictions to ``Results``.
+
+    To do without it, let `forward` return what native metrics take.
+    """
 
     def attach(self, run: Run) -> None:
         (results,) = run.evaluation.metrics.values()
@@ -89,9 +102,41 @@ class Predictions:
     def end(self) -> dict[str, float]:
         return self.results.compute()
 
+    def losses(self, run: Run, loader: Any) -> dict[str, float]:
+        """Run a validation epoch of a workflow, which records what ``model.val_step`` logs."""
+        steps = ValSteps(self.model, run.metrics)
+        evaluate(run, loader, steps)
+        run.events.write(steps.means, step=run.done, epoch=run.last_epoch, split="val")
+        return steps.means
+
+
+class ValSteps:
+    """Averages what ``model.val_step`` logs, weighted by the samples of each batch."""
+
+    def __init__(self, model: Any, results: Mapping[str, float]) -> None:
+        #: The latest results of an evaluation: hooks that want one of them find it.
+        self.model, self.results = model, results
+
+    def begin(self) -> None:
+        self.sums, self.count = dict[str, float](), 0
+
+    def step(self, run: Run, batch: Any) -> Any:
+        outputs = self.model.val_step(batch, next(iter(run.optimizers.values())))
+        self.count += outputs["num_samples"]
+        for name, value in outputs["log_vars"].items():
+            self.sums[name] = self.sums.get(name, 0.0) + float(value) * outputs["num_samples"]
+        return outputs
+
+    def end(self) -> dict[str, float]:
+        self.means = {name: value / self.count for name, value in self.sums.items()}
+        return {**self.results, **self.means}
+
 
 class Hook(ForeignHook):
-    """Wraps a hook that was written for mmcv 1.x."""
+    """Wraps a hook that was written for mmcv 1.x.
+
+    To do without it, derive the hook from etude.Hook: its methods get the run, not a runner.
+    """
 
     stages = {
         "before_run": "before_run", "before_epoch": "before_train_epoch", "before_step": "before_train_iter",

@@ -18,7 +18,10 @@ from etude.dialects.openmm.live.native import ForeignHook
 
 
 class TrainStep:
-    """Makes one update from the losses of ``model(mode="loss")``, with the native backward and optimizer step."""
+    """Makes one update from the losses of ``model(mode="loss")``, with the native backward and optimizer step.
+
+    To do without it, let the model's `forward` return its losses, and call `init_weights` when it is made.
+    """
 
     def __init__(self, forward: Any, optimizers: Mapping[str, torch.optim.Optimizer], step: Step) -> None:
         self.model: BaseModel = forward.model
@@ -38,7 +41,10 @@ class TrainStep:
 
 
 class Validation(EngineHook):
-    """Makes evaluations call ``model.val_step`` and give its predictions to the metrics, as in MMEngine."""
+    """Makes evaluations call ``model.val_step`` and give its predictions to the metrics, as in MMEngine.
+
+    To do without it, let `forward` return what native metrics take, with update(output, target) and compute().
+    """
 
     def attach(self, run: Run) -> None:
         loader: Any = run.data["val"]
@@ -71,7 +77,10 @@ class Predictions:
 
 
 class Hook(ForeignHook):
-    """Wraps a hook that was written for MMEngine."""
+    """Wraps a hook that was written for MMEngine.
+
+    To do without it, derive the hook from etude.Hook: its methods get the run, not a runner.
+    """
 
     stages = {
         "before_run": "before_run", "before_train": "before_train", "before_epoch": "before_train_epoch",

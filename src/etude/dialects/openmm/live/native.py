@@ -19,7 +19,10 @@ imports.install()
 
 
 def settings(of: Any) -> Any:
-    """Return the original dicts, lists and tuples of a config from which a user class builds its own parts."""
+    """Return the original dicts, lists and tuples of a config from which a class of yours builds its own parts.
+
+    To do without it, let the class take the parts themselves; a native config builds nested `type`s.
+    """
     return restored(of)
 
 
@@ -45,6 +48,15 @@ class RunnerView:
     data_loader = train_dataloader
 
     @property
+    def log_buffer(self) -> RunnerView:
+        return self
+
+    def update(self, values: Mapping[str, Any], count: int = 1) -> None:
+        """Record the values that a hook puts into ``runner.log_buffer``; the log line has their mean."""
+        for name, value in values.items():
+            self.run.events.put(name, value)
+
+    @property
     def work_dir(self) -> str:
         return str(self.run.folder or ".")
 
@@ -64,12 +76,16 @@ for _name, _attribute in _READ.items():
 
 
 class ForeignHook(EngineHook):
-    """Wraps a hook for mmcv or MMEngine in a native run. ``stages`` maps Étude's points to the hook's methods."""
+    """Wraps a hook for mmcv or MMEngine in a native run. ``stages`` maps Étude's points to the hook's methods.
+
+    With ``gradients`` it finds those of the update, clipped, as the original optimizers leave them until the next one.
+    """
 
     stages: Mapping[str, str]
 
-    def __init__(self, hook: Any) -> None:
-        self.hook = hook
+    def __init__(self, hook: Any, gradients: bool = False) -> None:
+        self.hook, self.gradients = hook, gradients
+        self._kept: list[tuple[Any, Any]] = []
         self._view: RunnerView | None = None
 
     @property
@@ -92,14 +108,25 @@ class ForeignHook(EngineHook):
         return {}
 
     def calls(self) -> Mapping[str, Call]:
-        return {point: self._call(stage) for point, stage in self.stages.items() if self.acts_at(stage)}
+        kept = {"before_update": self._keep} if self.gradients else {}
+        return kept | {point: self._call(stage) for point, stage in self.stages.items() if self.acts_at(stage)}
+
+    def _keep(self, run: Run) -> None:
+        self._kept = [(parameter, parameter.grad) for parameter in run.model.parameters()]
 
     def _call(self, stage: str) -> Call:
         method = getattr(self.hook, stage)
 
         def call(run: Run) -> None:
             self._view = self._view or RunnerView(run)
-            method(self._view, **self.arguments(stage, run))
+            kept, self._kept = self._kept, []
+            for parameter, gradient in kept:
+                parameter.grad = gradient
+            try:
+                method(self._view, **self.arguments(stage, run))
+            finally:
+                for parameter, _ in kept:
+                    parameter.grad = None
 
         return call
 

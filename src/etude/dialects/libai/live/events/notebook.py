@@ -43,7 +43,10 @@ def _channels_last(image: Any) -> Any:
 
 
 class Storage(Hook):
-    """Opens the storage while a run trains, and sets its iteration."""
+    """Opens the storage while a run trains, and sets its iteration.
+
+    To do without it, leave out the hook, if no code of yours calls get_event_storage().
+    """
 
     priority = 0
     storage_class: type[_ForwardingStorage] = _ForwardingStorage
