@@ -38,6 +38,10 @@ class Amount:
         return round(self.value * steps_per_epoch)
 
 
+#: Stands for an amount that could not be read, which a finding reports. It is less, equal or more than no other.
+UNREAD = Amount(0.0, "")
+
+
 def parse(text: str | int | float | Amount, *, default: str = "step", at: str = "") -> Amount:
     """``"3ep"``, ``"500step"``, ``"2h"`` or a bare number (of ``default`` units) as an :class:`Amount`."""
     if isinstance(text, Amount):

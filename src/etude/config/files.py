@@ -9,6 +9,7 @@ from typing import Any
 
 from etude.config.tree import Tree
 from etude.errors import ConfigError, nearest, suggest
+from etude.plan import Place
 
 ENDINGS = (".yaml", ".yml", ".json", ".toml", ".py")
 
@@ -18,6 +19,7 @@ def load_file(path: str, *, python: bool = True, asked_by: str = "") -> Tree:
     text, shown = read_text(path, asked_by=asked_by), display(path)
     tree = _parse(text, shown, os.path.splitext(path)[1].lower(), python)
     tree.files = {os.path.abspath(path): text}
+    tree.places.setdefault((), Place(shown))  # of an empty file, for what is missing in it
     return tree
 
 
@@ -106,4 +108,4 @@ def _neighbours(path: str, folder: str) -> str:
     near = nearest(asked, list(stems))  # the ending makes short names alike
     if near:
         return f"did you mean {stems[near]!r}?"
-    return suggest("", names, most=5) if names else ""
+    return suggest("", names, most=5).replace("known:", "files here:", 1) if names else ""

@@ -61,7 +61,8 @@ def report(config: str, overrides: Sequence[str], *, dialect: str = "", python: 
     except ConfigError as error:
         findings, ran = list(error.findings), []
     if ran:
-        print(f"note: {', '.join(ran)}: Python, run to read it (--no-python-config forbids that)")
+        them, it = ("this Python file", "it") if len(ran) == 1 else ("these Python files", "them")
+        print(f"{', '.join(ran)}: Étude runs {them} to read {it} (--no-python-config forbids that)")
     for finding in sorted(findings, key=place_of):
         print(printable(str(finding)))
     errors = sum(finding.severity == "error" for finding in findings)
