@@ -16,6 +16,7 @@ from etude.dialects.config_lines import point_out
 from etude.dist import reports
 from etude.dist.world import World
 from etude.errors import ConfigError, Finding, UserError, place_of, printable, suggest
+from etude.inspection.paths import missing_data
 from etude.plan import Plan
 from etude.records import record, replace
 from etude.session import folder
@@ -162,7 +163,7 @@ def _prepared(
     options = go_on(options)
     quiet = options.quiet or (trial is not None and trial.shortens) or not World.from_environment().is_main
     spoken = dialects.of(plan)
-    plan = require_sound(plan, tree, quiet=quiet)
+    plan = require_sound(plan, tree, quiet=quiet, here=True)
     # Noted before building, because building may make folders: those alone are removed if the run never begins.
     began, fresh = time.monotonic(), _absent(spoken.folders_made(plan, options))
     run = _built(plan, options, fresh)
@@ -266,11 +267,16 @@ def apply_trial(plan: Plan, trial: Trial) -> Plan:
     return dialects.of(plan).shorten_plan(plan) if trial.fast_dev_run else plan
 
 
-def require_sound(plan: Plan, tree: Tree | None = None, *, quiet: bool = True) -> Plan:
+def require_sound(plan: Plan, tree: Tree | None = None, *, quiet: bool = True, here: bool = False) -> Plan:
     """Return the plan with its arguments converted as their components declare them. Raise everything that ``etude
-    check`` reports as an error, and print the warnings unless ``quiet``."""
+    check`` reports as an error, and print the warnings unless ``quiet``.
+
+    ``here``: the run is built next, by this process. Then a dataset without its file is an error, which needs no
+    warning before it.
+    """
     settled, findings = dialects.of(plan).settle(plan, tree)
-    _raise_or_say(findings, quiet)
+    gone = list(missing_data(settled)) if here else []
+    _raise_or_say([finding for finding in findings if finding not in gone], quiet)
     return settled
 
 

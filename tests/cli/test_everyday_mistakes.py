@@ -194,7 +194,7 @@ def test_an_update_of_ones_own_can_use_the_engines_step(mistaken):
         ("log", "resume_from_checkpoint: x", "unknown key resume_from_checkpoint; write `etude train CONFIG --resume`"),
         ("log", "hooks: [ModelCheckpoint]", "no hook is called 'ModelCheckpoint'; did you mean 'Checkpoint'?"),
         ("optim", "optim: {type: AdamW, lr: -1}", "lr is -1"),
-        ("val", "  val: {dataset: {type: ImageFolder, folder: nowhere}, batch_size: 4}", "warning: ImageFolder: there is no nowhere"),
+        ("val", "  val: {dataset: {type: ImageFolder, folder: nowhere}, batch_size: 4}", "warning: ImageFolder: there is no folder nowhere"),
     ],
 )  # fmt: skip
 def test_check_knows_what_was_meant(mistaken, old, new, message):
@@ -249,6 +249,17 @@ def test_each_section_that_is_missing_is_told_in_the_same_way(command: Commands,
     assert said[0].startswith(first) and last.startswith(f"{file}: {len(said)} mistakes")
     assert all(line.startswith(file) and "` is missing; write " in line for line in said)
     assert ("data.train" in "".join(said)) == (file == "some.yaml")
+
+
+@pytest.mark.parametrize("name", ["nope.csv", "other/nope.csv"])
+def test_a_file_of_data_that_is_missing_is_told_once(mistaken, name):
+    Path("nop.csv").touch()
+    train = f"  train: {{dataset: {{type: Csv, file: {name}}}, batch_size: 4}}"
+    hint = "; did you mean 'nop.csv'?" if name == "nope.csv" else ""
+    assert f"m.yaml:5: warning: Csv: there is no file {name}{hint}\n" in mistaken("check", "m.yaml", train=train).out
+    for word in ("train", "plan"):
+        said = mistaken(word, "m.yaml", train=train)
+        assert (said.code, said.err) == (2, f"etude: error: m.yaml:5: Csv: there is no file {name}{hint}\n")
 
 
 def test_a_flag_that_is_like_no_other_gets_no_suggestion(command: Commands):
