@@ -262,6 +262,23 @@ def test_a_file_of_data_that_is_missing_is_told_once(mistaken, name):
         assert (said.code, said.err) == (2, f"etude: error: m.yaml:5: Csv: there is no file {name}{hint}\n")
 
 
+@pytest.mark.parametrize("text", [
+    "import etude.compat\n\netude.compat.install()\n\nfrom mmengine.runner import Runner\n\nRunner.from_cfg({})\n",
+    "from etude import compat\n\ncompat.install()\nimport mmcv\nmodel = mmcv\n",
+    "from mmengine.runner import Runner\n\nif __name__ == '__main__':\n    Runner.from_cfg({}).train()\n",
+])  # fmt: skip
+@pytest.mark.parametrize("word", ["check", "train", "plan"])
+def test_a_script_is_no_config(command: Commands, word, text):
+    said = command(word, "probe.py", probe_py=text)
+    assert said.code == 2
+    assert "probe.py:3: this is a script, not a config; run it by `etude exec probe.py`" in said.out + said.err
+
+
+def test_a_config_may_try_itself_out(command: Commands):
+    text = "model = 'MLPP'\nif __name__ == '__main__':\n    print(model)\n"
+    assert "no model is called 'MLPP'" in command("check", "own.py", own_py=text).out
+
+
 def test_a_flag_that_is_like_no_other_gets_no_suggestion(command: Commands):
     said = command("train", "c.yaml", "--best")
     assert said.code == 2 and "did you mean" not in said.err
