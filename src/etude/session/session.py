@@ -102,7 +102,7 @@ class Session:
             self.console = Console(log=log, quiet=quiet, notebook=in_notebook())
         except OSError as error:
             raise SaveError(f"{error.filename}: {error.strerror} ({errorcode.get(error.errno or 0, '?')})") from error
-        self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
+        self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began, tree=self.tree)
         self.recovery.open()
         if run.world.is_main:
             run.events.writers += [*self._writers(), self.console]
