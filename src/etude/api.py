@@ -150,7 +150,7 @@ def _prepared(
 ) -> tuple[Run, Session]:
     """Read, check and build a run; return it and the session to train it in."""
     from etude.build import Options
-    from etude.session.session import open_session
+    from etude.session.session import open_session, quoted
     from etude.session.unsaved import warn_of_unsaved_state
 
     options = options or Options()
@@ -173,7 +173,8 @@ def _prepared(
     if any(hook.spec.name == "Checkpoint" for hook in plan.hooks):
         warn_of_unsaved_state(run)
     lasting = not _is_passing(trial, options)
-    return run, open_session(run, options, tree=tree, lasting=lasting, began=began, fresh=fresh)
+    given = ("plan" if isinstance(config, Plan) else quoted(str(config)), *overrides)
+    return run, open_session(run, options, tree=tree, lasting=lasting, began=began, fresh=fresh, given=given)
 
 
 def _built(plan: Plan, options: Options, fresh: Collection[Path]) -> Run:
