@@ -50,7 +50,8 @@ def _apply(tree: Tree, text: str, *, new: bool = False) -> None:
     key = key.removeprefix("+").removeprefix("~")
     place = Place(f"override {public_override(text)!r}", 0, key)
     if not key or (not equals and not away):
-        raise ConfigError(f"{text!r} is not an override", hint="write key=value, +key=value for a new key, or ~key")
+        name = key or "key"
+        raise ConfigError(f"{text!r} is not an override", hint=f"write {name}=VALUE, or ~{name} to leave it out")
     path = tuple(int(part) if part.lstrip("-").isdigit() else part for part in key.split("."))
     if away:
         _remove(tree, path, place)
