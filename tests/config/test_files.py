@@ -276,5 +276,7 @@ def test_what_is_no_config_is_refused(write: Write) -> None:
     write("folder/a.yaml", "a: 1\n")
     write("b.yaml", "").write_bytes(b"a: \xff\n")
     assert complaint("a.txt") == ["a.txt: a config ends in .yaml, .yml, .json, .toml, .py, not in '.txt'"]
+    assert complaint("folder") == ["folder is a folder; did you mean 'folder/a.yaml'?"]
+    write("folder/b.yaml", "b: 1\n")
     assert complaint("folder") == ["folder is a folder; name a config file in it"]
     assert complaint("b.yaml") == ["b.yaml is not UTF-8 text (byte 3)"]

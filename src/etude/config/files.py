@@ -33,7 +33,8 @@ def read_text(path: str, *, asked_by: str = "") -> str:
         folder = os.path.dirname(path) or "."
         raise ConfigError(f"there is no file {display(path)}", at=asked_by, hint=_neighbours(path, folder)) from None
     except IsADirectoryError:
-        raise ConfigError(f"{display(path)} is a folder", at=asked_by, hint="name a config file in it") from None
+        hint = _inside(path) or "name a config file in it"
+        raise ConfigError(f"{display(path)} is a folder", at=asked_by, hint=hint) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{display(path)} is not UTF-8 text (byte {error.start})", at=asked_by) from None
     except OSError as error:
@@ -97,6 +98,12 @@ def _parse(text: str, shown: str, ending: str, python: bool) -> Tree:
 
         return parse_python(text, shown)
     raise ConfigError(f"a config ends in {', '.join(ENDINGS)}, not in {ending or 'nothing'!r}", at=shown)
+
+
+def _inside(folder: str) -> str:
+    """Return the config to name instead of the folder that it is in; empty where there is none, or several."""
+    found = [name for name in os.listdir(folder) if name.endswith((".yaml", ".yml", ".toml"))]
+    return f"did you mean {display(os.path.join(folder, found[0]))!r}?" if len(found) == 1 else ""
 
 
 def _neighbours(path: str, folder: str) -> str:
