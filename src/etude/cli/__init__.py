@@ -132,7 +132,7 @@ def _meant_command(word: str) -> str:
     """Return what was probably meant by a word that is no command: another one, or to train a config."""
     if not word.endswith((".yaml", ".yml", ".json", ".toml", ".py")):
         return suggest(word, VERBS)
-    from etude.config.from_python import script_line
+    from etude.config.scripts import script_line
 
     try:
         with open(word, encoding="utf-8") as file:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -20,9 +19,6 @@ from etude.plan import Place
 
 #: Names with an underscore that mean something to the config reader.
 _SPECIAL = ("_base_",)
-#: What a script does first that runs a project on Étude, and names that only a config would assign.
-_INSTALLS = ("etude.compat.install()", "compat.install()")
-_OF_CONFIGS = {"_base_", "model", "data", "train", "train_dataloader", "optim", "optimizer"}
 
 
 def parse_python(text: str, file: str) -> Tree:
@@ -43,27 +39,6 @@ def parse_python(text: str, file: str) -> Tree:
             sys.path.remove(folder)
     names = [name for name in assigned(module) if name in scope and (name in _SPECIAL or not name.startswith("_"))]
     return Tree({name: copied(scope[name]) for name in names}, positions(module, file))
-
-
-def script_line(text: str) -> int:
-    """Return the line that shows ``text`` to be a script and no config; 0 if none does.
-
-    >>> script_line("import etude.compat\\netude.compat.install()\\n"), script_line("model = 'MLP'\\n")
-    (2, 0)
-    """
-    if not re.search(r"compat\b[\s\S]*\binstall\(|__main__", text):
-        return 0
-    try:
-        module = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return 0
-    names = assigned(module)
-    for statement in module.body:
-        if isinstance(statement, ast.Expr) and ast.unparse(statement) in _INSTALLS:
-            return statement.lineno
-        if isinstance(statement, ast.If) and "__main__" in ast.unparse(statement.test) and not {*names} & _OF_CONFIGS:
-            return statement.lineno
-    return 0
 
 
 def assigned(module: ast.Module) -> list[str]:

@@ -91,10 +91,11 @@ def listed(name: str) -> Dialect:
 
 def _refuse_script(path: str, text: str) -> None:
     """Raise for a script: read as a config, it would run, or fail on a name that it rightly calls."""
-    from etude.config.from_python import script_line
+    if not path.endswith(".py"):
+        return
+    from etude.config.scripts import script_line
 
-    line = script_line(text) if path.endswith(".py") else 0
-    if line:
+    if line := script_line(text):
         hint = f"run it by `etude exec {display(path)}`"
         raise ConfigError("this is a script, not a config", at=f"{display(path)}:{line}", hint=hint)
 
