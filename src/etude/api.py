@@ -16,6 +16,7 @@ from etude.dialects.config_lines import point_out
 from etude.dist import reports
 from etude.dist.world import World
 from etude.errors import ConfigError, Finding, UserError, place_of, printable, suggest
+from etude.inspection.paths import missing_data
 from etude.plan import Plan
 from etude.records import record, replace
 from etude.session import folder
@@ -149,7 +150,7 @@ def _prepared(
 ) -> tuple[Run, Session]:
     """Read, check and build a run; return it and the session to train it in."""
     from etude.build import Options
-    from etude.session.session import open_session
+    from etude.session.session import open_session, quoted
     from etude.session.unsaved import warn_of_unsaved_state
 
     options = options or Options()
@@ -162,7 +163,7 @@ def _prepared(
     options = go_on(options)
     quiet = options.quiet or (trial is not None and trial.shortens) or not World.from_environment().is_main
     spoken = dialects.of(plan)
-    plan = require_sound(plan, tree, quiet=quiet)
+    plan = require_sound(plan, tree, quiet=quiet, here=True)
     # Noted before building, because building may make folders: those alone are removed if the run never begins.
     began, fresh = time.monotonic(), _absent(spoken.folders_made(plan, options))
     run = _built(plan, options, fresh)
@@ -172,7 +173,8 @@ def _prepared(
     if any(hook.spec.name == "Checkpoint" for hook in plan.hooks):
         warn_of_unsaved_state(run)
     lasting = not _is_passing(trial, options)
-    return run, open_session(run, options, tree=tree, lasting=lasting, began=began, fresh=fresh)
+    given = ("plan" if isinstance(config, Plan) else quoted(str(config)), *overrides)
+    return run, open_session(run, options, tree=tree, lasting=lasting, began=began, fresh=fresh, given=given)
 
 
 def _built(plan: Plan, options: Options, fresh: Collection[Path]) -> Run:
@@ -266,11 +268,16 @@ def apply_trial(plan: Plan, trial: Trial) -> Plan:
     return dialects.of(plan).shorten_plan(plan) if trial.fast_dev_run else plan
 
 
-def require_sound(plan: Plan, tree: Tree | None = None, *, quiet: bool = True) -> Plan:
+def require_sound(plan: Plan, tree: Tree | None = None, *, quiet: bool = True, here: bool = False) -> Plan:
     """Return the plan with its arguments converted as their components declare them. Raise everything that ``etude
-    check`` reports as an error, and print the warnings unless ``quiet``."""
+    check`` reports as an error, and print the warnings unless ``quiet``.
+
+    ``here``: the run is built next, by this process. Then a dataset without its file is an error, which needs no
+    warning before it.
+    """
     settled, findings = dialects.of(plan).settle(plan, tree)
-    _raise_or_say(findings, quiet)
+    gone = list(missing_data(settled)) if here else []
+    _raise_or_say([finding for finding in findings if finding not in gone], quiet)
     return settled
 
 

@@ -217,7 +217,7 @@ def suggest(name: str, known: Iterable[str], *, most: int = 12, otherwise: str |
     if otherwise is not None:
         return otherwise
     if not names:
-        return "none are known"
+        return "there are none"
     shown = ", ".join(names[:most])
     return f"known: {shown}" + (f", … ({len(names)} in all)" if len(names) > most else "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from etude.errors import ConfigError
 from etude.records import record
@@ -38,6 +39,10 @@ class Amount:
         return round(self.value * steps_per_epoch)
 
 
+#: Stands for an amount that could not be read, which a finding reports. It is less, equal or more than no other.
+UNREAD = Amount(0.0, "")
+
+
 def parse(text: str | int | float | Amount, *, default: str = "step", at: str = "") -> Amount:
     """``"3ep"``, ``"500step"``, ``"2h"`` or a bare number (of ``default`` units) as an :class:`Amount`."""
     if isinstance(text, Amount):
@@ -62,6 +67,12 @@ def parse(text: str | int | float | Amount, *, default: str = "step", at: str = 
 def counted(number: int, noun: str) -> str:
     """Return ``1 step`` or ``3 steps``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def either(names: Sequence[str]) -> str:
+    """Return ``.csv, .npz or .jsonl``."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def human(size: float) -> str:

@@ -130,7 +130,7 @@ def test_a_python_config_is_said_to_have_been_run_and_can_be_forbidden(
     code, lines = told(capsys, "c.py")
     assert (code, lines) == (
         0,
-        ["note: c.py: Python, run to read it (--no-python-config forbids that)", "c.py: no mistakes found"],
+        ["c.py: Étude runs this Python file to read it (--no-python-config forbids that)", "c.py: no mistakes found"],
     )
     code, lines = told(capsys, "c.py", "--no-python-config")
     assert (code, lines[0]) == (2, "c.py: a Python config runs code, and --no-python-config forbids that")

@@ -13,6 +13,7 @@ def test_versions_and_machine_are_told_and_no_secrets(command, monkeypatch):
     assert said.code == 0
     assert torch.__version__ in said.out and "python" in said.out and "tensorboard" in said.out
     assert "hunter2" not in said.out
+    assert "None" not in said.out and "[]" not in said.out
 
 
 def test_the_same_as_json(command):

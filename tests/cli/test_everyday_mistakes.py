@@ -194,13 +194,89 @@ def test_an_update_of_ones_own_can_use_the_engines_step(mistaken):
         ("log", "resume_from_checkpoint: x", "unknown key resume_from_checkpoint; write `etude train CONFIG --resume`"),
         ("log", "hooks: [ModelCheckpoint]", "no hook is called 'ModelCheckpoint'; did you mean 'Checkpoint'?"),
         ("optim", "optim: {type: AdamW, lr: -1}", "lr is -1"),
-        ("val", "  val: {dataset: {type: ImageFolder, folder: nowhere}, batch_size: 4}", "warning: ImageFolder: there is no nowhere"),
+        ("val", "  val: {dataset: {type: ImageFolder, folder: nowhere}, batch_size: 4}", "warning: ImageFolder: there is no folder nowhere"),
     ],
 )  # fmt: skip
 def test_check_knows_what_was_meant(mistaken, old, new, message):
     said = mistaken("check", "m.yaml", **{old: new})
     assert message in said.out + said.err
     assert said.code == (0 if "warning" in message else 2)
+
+
+@pytest.mark.parametrize("schedule", [
+    "[{type: Linear, until: 1epp}, {type: Cosine}]",
+    "[{type: Linear, until: 1ep}, {type: Cosine, until: 1epp}]",
+    "[{type: Linear, until: 1ep}, {type: Cosine, begin: 1epp, until: end}]",
+    "[{type: Linear, until: [1]}, {type: Cosine}]",
+])  # fmt: skip
+def test_a_phase_that_cannot_be_read_is_one_mistake(mistaken, schedule):
+    said = mistaken("check", "m.yaml", lr=f"  lr: {schedule}")
+    first, *rest = said.out.splitlines()
+    assert said.code == 2 and re.fullmatch(r"m.yaml:\d+: schedule.lr.\d.\w+: .* is not an amount; write [^;]+", first)
+    assert rest == ["m.yaml: 1 mistake"]
+
+
+def test_a_misspelt_metric_leaves_the_line_that_names_its_result_alone(mistaken):
+    said = mistaken("check", "m.yaml", metrics="metrics: [Acuracy]")
+    assert said.out.splitlines() == [
+        "m.yaml:11: no metric is called 'Acuracy'; did you mean 'Accuracy'?",
+        "m.yaml: 1 mistake",
+    ]
+
+
+def test_an_argument_of_the_type_before_an_override_is_left_out_on_the_command_line(command: Commands):
+    words = ("check", "c.yaml", "data.train.dataset.type=Csv", "data.train.dataset.file=t.csv")
+    said = command(*words, t_csv="label,a\n0,1\n")
+    assert said.code == 2 and "'~data.train.dataset.split' leaves it out" in said.out and "_replace_" not in said.out
+    assert command(*words, "~data.train.dataset.split").code == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "first"),
+    [
+        ("empty.yaml", "", "empty.yaml: the section `model` is missing; write model: "),
+        ("empty.py", "", "empty.py:1: the section `model` is missing; write model: "),
+        (
+            "some.yaml",
+            "model: {type: MLP, sizes: [4, 2]}\ndata: {}\n",
+            "some.yaml:1: the section `train` is missing; write train: ",
+        ),
+    ],
+)
+def test_each_section_that_is_missing_is_told_in_the_same_way(command: Commands, file, text, first):
+    Path(file).write_text(text)
+    *said, last = [line for line in command("check", file).out.splitlines() if "Étude runs" not in line]
+    assert said[0].startswith(first) and last.startswith(f"{file}: {len(said)} mistakes")
+    assert all(line.startswith(file) and "` is missing; write " in line for line in said)
+    assert ("data.train" in "".join(said)) == (file == "some.yaml")
+
+
+@pytest.mark.parametrize("name", ["nope.csv", "other/nope.csv"])
+def test_a_file_of_data_that_is_missing_is_told_once(mistaken, name):
+    Path("nop.csv").touch()
+    train = f"  train: {{dataset: {{type: Csv, file: {name}}}, batch_size: 4}}"
+    hint = "; did you mean 'nop.csv'?" if name == "nope.csv" else ""
+    assert f"m.yaml:5: warning: Csv: there is no file {name}{hint}\n" in mistaken("check", "m.yaml", train=train).out
+    for word in ("train", "plan"):
+        said = mistaken(word, "m.yaml", train=train)
+        assert (said.code, said.err) == (2, f"etude: error: m.yaml:5: Csv: there is no file {name}{hint}\n")
+
+
+@pytest.mark.parametrize("text", [
+    "import etude.compat\n\netude.compat.install()\n\nfrom mmengine.runner import Runner\n\nRunner.from_cfg({})\n",
+    "from etude import compat\n\ncompat.install()\nimport mmcv\nmodel = mmcv\n",
+    "from mmengine.runner import Runner\n\nif __name__ == '__main__':\n    Runner.from_cfg({}).train()\n",
+])  # fmt: skip
+@pytest.mark.parametrize("word", ["check", "train", "plan"])
+def test_a_script_is_no_config(command: Commands, word, text):
+    said = command(word, "probe.py", probe_py=text)
+    assert said.code == 2
+    assert "probe.py:3: this is a script, not a config; run it by `etude exec probe.py`" in said.out + said.err
+
+
+def test_a_config_may_try_itself_out(command: Commands):
+    text = "model = 'MLPP'\nif __name__ == '__main__':\n    print(model)\n"
+    assert "no model is called 'MLPP'" in command("check", "own.py", own_py=text).out
 
 
 def test_a_flag_that_is_like_no_other_gets_no_suggestion(command: Commands):

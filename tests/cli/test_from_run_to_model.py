@@ -208,6 +208,13 @@ train: {epochs: 10}
     assert [row["sample"] for row in rows] == [f"pictures/light/{number}.png" for number in range(6)]
 
 
+def test_a_file_of_another_kind_is_answered_with_those_that_can_be_written(runs: Commands):
+    said = runs("export", "plain", "-o", "model.pth")
+    assert said.code == 2 and "model.pth: a model is exported as .pt2, .onnx or .safetensors" in said.err
+    said = runs("predict", "plain", "-o", "out.txt")
+    assert said.code == 2 and "out.txt: predictions are written as .csv, .npz or .jsonl" in said.err
+
+
 @pytest.mark.parametrize("suffix", ["pt2", "onnx", "safetensors"])
 def test_an_export_gives_the_answers_of_the_model(runs: Commands, suffix):
     if suffix == "onnx":

@@ -23,6 +23,11 @@ def test_a_verb_explains_itself(command, verb):
     assert said.code == 0 and said.out.startswith(f"usage: etude {verb}")
 
 
+def test_a_key_that_a_config_does_not_have_yet_is_shown_without_a_plus(command):
+    assert "etude train digits.yaml train.accumulate=2 " in command("train", "--help").out
+    assert command("check", "c.yaml", "train.accumulate=2").code == 0
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_flag_that_does_not_exist_is_a_mistake(command, verb):
     said = command(verb, "--no-such-flag")

@@ -15,14 +15,15 @@ def test_a_plan_tells_length_groups_hooks_times_disk_and_curves(command):
     for part in (
         r"^length     12 steps, 2 epochs, 6 batches of 256 per epoch$",
         r"^updates    3 \(every 4 steps\)$",
-        r"^           -            all +2 +1,184  lr 0.001  weight_decay 0.01  momentum 0.9$",
-        r"^           -            \*\.bias +2 +26  lr 0.001  weight_decay 0  momentum 0.9$",
+        r"^           -            all +2 +1,184  lr 0.001  weight_decay 0.01  beta1 0.9  beta2 0.999$",
+        r"^           -            \*\.bias +2 +26  lr 0.001  weight_decay 0  beta1 0.9  beta2 0.999$",
         r"^           after_step       Timer \(20\), Log \(60, every 3step\)$",
         r"^           Log              3 6 9 12  \(4 times\)$",
         r"^           Checkpoint       6 12  \(2 times\)$",
         r"^disk       2 checkpoints of about [\d.]+ kB",
         r"^curve      lr all, lr \*\.bias$",
-        r"^constant   momentum all, momentum \*\.bias: 0.9$",
+        r"^constant   beta1 all, beta1 \*\.bias: 0.9$",
+        r"^hooks      at each point, in the order they act: name \(priority, how often\)$",
     ):
         assert re.search(part, said.out, re.MULTILINE), part
     assert not Path("runs").exists()

@@ -267,7 +267,7 @@ def test_python_configs_can_be_forbidden_also_as_bases(write: Write) -> None:
 def test_a_missing_file_is_answered_with_the_near_one(write: Write) -> None:
     write("train.yaml", "a: 1\n")
     assert complaint("trian.yaml") == ["there is no file trian.yaml; did you mean 'train.yaml'?"]
-    assert "did you mean" not in complaint("nope.yaml")[0]  # the ending is no likeness
+    assert complaint("nope.yaml") == ["there is no file nope.yaml; files here: train.yaml"]  # the ending is no likeness
     assert complaint("nowhere/a.yaml") == ["there is no file nowhere/a.yaml; there is no folder nowhere either"]
 
 
@@ -276,5 +276,7 @@ def test_what_is_no_config_is_refused(write: Write) -> None:
     write("folder/a.yaml", "a: 1\n")
     write("b.yaml", "").write_bytes(b"a: \xff\n")
     assert complaint("a.txt") == ["a.txt: a config ends in .yaml, .yml, .json, .toml, .py, not in '.txt'"]
+    assert complaint("folder") == ["folder is a folder; did you mean 'folder/a.yaml'?"]
+    write("folder/b.yaml", "b: 1\n")
     assert complaint("folder") == ["folder is a folder; name a config file in it"]
     assert complaint("b.yaml") == ["b.yaml is not UTF-8 text (byte 3)"]

@@ -99,3 +99,4 @@ def test_what_is_no_override_is_refused_and_all_are_told_at_once(config: str) ->
         "there is no key optim.rl",
         "'=3' is not an override",
     ]
+    assert caught.value.findings[0].hint == "write optim.lr=VALUE, or ~optim.lr to leave it out"

@@ -65,7 +65,7 @@ def test_idx_files_are_read_from_any_folder(tmp_path, zipped):
     assert batch.shape == (5, 1, 4, 3) and labels.tolist() == [0, 1, 2, 3, 4]
     torch.testing.assert_close(batch[:, 0] * 255, torch.from_numpy(images).float())
     assert Idx(str(tmp_path), flat=True)[2][0].shape == (12,)
-    with pytest.raises(ConfigError, match="no t10k-images"):
+    with pytest.raises(ConfigError, match="there is no file t10k-images"):
         Idx(str(tmp_path), "test")
 
 
@@ -150,8 +150,10 @@ def test_csv_files_give_numbers_and_classes(tmp_path):
     path.write_text("a,b\n1,2\n3\n")
     with pytest.raises(DataError, match=r"flowers.csv:3: 1 values for 2 columns"):
         Csv(str(path), target="a")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="^Csv: there is no file .*none.csv$"):
         Csv(str(tmp_path / "none.csv"))
+    with pytest.raises(ConfigError, match="^Csv: .* cannot be read: Is a directory$"):
+        Csv(str(tmp_path))
 
 
 def test_transforms_draw_by_epoch_and_sample():
@@ -182,7 +184,7 @@ def test_a_text_is_cut_into_pieces_with_the_next_byte_as_target(tmp_path):
     assert len(Characters(str(file))) == 0
     with pytest.raises(ConfigError, match="no split is called 'vall'"):
         Characters(str(file), "vall")
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+    with pytest.raises(ConfigError, match="^Characters: there is no file nowhere.txt$"):
         Characters("nowhere.txt")
 
 

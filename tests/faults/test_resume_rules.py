@@ -79,7 +79,10 @@ def test_a_time_limit_saves_and_asks_to_be_queued_again(config: Path, tmp_path: 
 
 def test_a_longer_run_is_harmless_and_a_new_rate_needs_its_name(config: Path, tmp_path: Path) -> None:
     run(config, tmp_path / "a", chaos="sigterm@step=6")
-    with pytest.raises(ConfigError, match=r"optim\.lr 0\.01 -> 0\.5 changes the trajectory; --allow-change optim\.lr"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^override .*: optim\.lr: 0\.01 → 0\.5 changes the result after step-000000006; --allow-change optim\.lr",
+    ):
         run(config, tmp_path / "a", "optim.lr=0.5", resume="")
     longer = run(config, tmp_path / "a", "train.epochs=3", "optim.lr=0.5", resume="", allow_change=("lr",))
     assert longer.step == 18
@@ -88,7 +91,7 @@ def test_a_longer_run_is_harmless_and_a_new_rate_needs_its_name(config: Path, tm
     ]
     assert max(rates) > 0.1
     said = (tmp_path / "a/log.txt").read_text()
-    assert "changed since the checkpoint: train.epochs 2 -> 3" in said
+    assert "changed since step-000000006: train.epochs: 2 → 3" in said
     assert "the run has a new length: lr continues as in a run of this length" in said
     with pytest.raises(
         ConfigError, match="the checkpoint is at step 18, and this plan ends after 6 steps; give the over"

@@ -153,7 +153,7 @@ def test_check_reads_configs_that_are_imported_by_their_full_names(projects):
     config = projects.cwd / project / "config.py"
     config.write_text(own + "train.lr_scheduler_type = 'cosine'\ntrain.log_perriod = 3\n")
     checked = projects.etude("check", f"{project}/config.py")
-    wrong = [line for line in checked.stdout.splitlines() if "config.py:" in line and "note" not in line]
+    wrong = [line for line in checked.stdout.splitlines() if "config.py:" in line and "Étude runs" not in line]
     assert "warning: unknown key train.lr_scheduler_type" in wrong[0]
     assert "unknown key train.log_perriod; did you mean 'log_period'?" in wrong[1]
     assert checked.returncode == 2 and wrong[2].endswith("1 mistake, 1 warning"), checked.stdout

@@ -26,7 +26,8 @@ def trained(command, *words):
     return said
 
 
-def test_training_ends_with_curves_and_where_the_time_went(command):
+def test_training_ends_with_curves_and_where_the_time_went(command, monkeypatch):
+    monkeypatch.setattr("etude.session.wall_time._LEAST", 0.0)
     said = trained(command, "train.epochs=4")
     assert "train/loss" in said.err and "val/accuracy" in said.err and re.search("[⠁-⣿]", said.err)
     assert re.search(r"time +\S.* s +\d+%", said.err)
@@ -44,10 +45,11 @@ def test_runs_lists_state_best_and_what_was_changed(command):
     os.rename("runs/c", "runs/config")  # as a config that is called config.yaml names them
     said = command("runs")
     assert said.code == 0 and said.out.count("finished") == 2
+    assert said.out.splitlines()[0].split()[-1] == "differs"
     assert "val/accuracy" in said.out and "optim.lr=0.02" in said.out and "train.epochs" not in said.out
     rows = json.loads(command("runs", "--json", "--sort", "accuracy").out)
     assert (
-        rows[0]["changed"] == {"optim.lr": 0.02}
+        rows[0]["differs"] == {"optim.lr": 0.02}
         and rows[0]["best"]["val/accuracy"]["value"] >= rows[1]["best"]["val/accuracy"]["value"]
     )
     table = list(csv.DictReader(io.StringIO(command("runs", "--csv").out)))
@@ -262,11 +264,15 @@ def test_diff_tells_metrics_and_steps_of_one_run_only_and_what_was_not_recorded(
     make_run("c", [row, {**row, "step": 2}, {"step": 2, "split": "val", "accuracy": 0.5}])
     make_run("libai", [{"iteration": 0, "total_loss": 1.0}], file="metrics.json")
     said = command("diff", "runs/a", "runs/b").out
-    assert "train/loss, values of one run only: step 1 → step 2" in said and "no difference" not in said
+    assert (
+        "train/loss: only A has a value at step 1, only B has a value at step 2" in said and "no difference" not in said
+    )
     assert "not recorded in either run: plan, code, data, environment" in said
     said = command("diff", "runs/a", "runs/c").out
-    assert "train/loss, values of one run only: – → step 2" in said
+    assert "train/loss: only B has a value at step 2" in said
     assert "val/accuracy: not recorded → 1 value" in said
+    make_run("d", [row, *({**row, "step": step} for step in (10, 20))])
+    assert "train/loss: only A has values at 2 steps, from step 10\n" in command("diff", "runs/d", "runs/a").out
     assert "no metric in common: train/loss → train/total_loss" in command("diff", "runs/a", "runs/libai").out
     assert "no difference: metric\nnot recorded" in command("diff", "runs/a", "runs/a").out
 
@@ -395,5 +401,6 @@ def test_where_the_time_goes_is_told_while_a_run_goes_on(command, workdir, make_
     (workdir / "keeps.py").write_text(KEEPS_STATUS)
     trained(command, "-q", "--folder", "r", "+imports=[keeps.py]", "+hooks=[keeps.KeepsStatus]")
     status = json.loads(Path("seen.json").read_text())
-    make_run("goes", [ROW], status={**status, "pid": os.getpid()})
+    spent = {name: 1 + seconds for name, seconds in status["time"].items()}
+    make_run("goes", [ROW], status={**status, "pid": os.getpid(), "time": spent})
     assert status["state"] == "running" and re.search(r"\ntime\n(  .+\n)*  start +\S+ s", command("show", "goes").out)

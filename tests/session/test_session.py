@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+import etude
+from etude.api import train_config
 from etude.cli import main
 
 CONFIG = """\
@@ -125,6 +128,20 @@ def test_the_command_to_go_on_asks_for_the_newest_state_and_no_fault(typed, opti
     from etude.session.session import resume_command
 
     assert resume_command(None, Options(extras={"typed": typed.split()}, **options)) == told
+
+
+@pytest.mark.parametrize(("config", "shown"), [("c.yaml", '"c.yaml"'), (None, "plan")])
+@pytest.mark.parametrize("overrides", [(), ("train.epochs=3", "log.every=1step")])
+def test_a_script_is_told_the_whole_call_that_continues_its_run(workdir, config, shown, overrides):
+    Path("c.yaml").write_text(CONFIG)
+    plan = etude.load_plan("c.yaml", list(overrides))[0] if config is None else config
+    given = () if config is None else overrides
+    stopped = train_config(plan, given, options=etude.Options(quiet=True, chaos="sigterm@step=2"))
+    assert stopped.exit_code == 143 and stopped.folder is not None
+    changed = f", {json.dumps(given)}" if given else ""
+    call = f'etude.train({shown}{changed}, options=etude.Options(folder="{stopped.folder}", resume=""))'
+    assert f"  resume  {call}\n" in (stopped.folder / "log.txt").read_text()
+    assert eval(call, {"etude": etude, "plan": plan}).step > 2
 
 
 def test_a_fault_that_never_comes_is_refused():

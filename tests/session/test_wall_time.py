@@ -132,6 +132,20 @@ def test_the_table_adds_small_shares_up():
     assert wall_time.table({}) == []
 
 
+def test_a_run_too_short_for_a_table_has_none():
+    assert wall_time.table({"start": 0.04, "forward/backward": 0.02, "end": 0.01}) == []
+    assert len(wall_time.table({"start": 0.4, "forward/backward": 0.2, "end": 0.1})) == 3
+
+
+def test_the_steps_of_a_run_of_a_moment_are_accounted_too(workdir):
+    class Brief(Hook):
+        def after_step(self, run):
+            time.sleep(0.002)
+
+    spent = fit(Digits("train"), [Brief()], steps=20)["time"]
+    assert spent.get("hook Brief"), spent
+
+
 def test_status_tells_failures_and_warnings(workdir):
     class Breaks(Hook):
         def after_step(self, run):

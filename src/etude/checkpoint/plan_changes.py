@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import Any
 
 from etude.config.dump import redact
+from etude.config.tree import Path, Tree
 from etude.errors import ConfigError, Finding, suggest
 from etude.plan import Place, Plan, Spec
 from etude.records import record
@@ -37,25 +40,32 @@ _HARMLESS_ENDS = (".workers", ".pin_memory", ".persistent_workers", ".timeout", 
 
 @record
 class Change:
-    """One key of the plan that differs; None: the key is not there."""
+    """One key of the config that differs; None: the key is not there."""
 
     key: str
     before: Any
     after: Any
+    #: What the plan calls it, where that differs.
+    fact: str = ""
+    #: What messages call it, where that differs: a component that is new or gone is shown by its ``type``.
+    shown: str = ""
 
     @property
     def harmless(self) -> bool:
-        inside = any(self.key == key or self.key.startswith(f"{key}.") for key in HARMLESS)
-        return inside or self.key.endswith(_HARMLESS_ENDS)
+        fact = self.fact or self.key
+        inside = any(fact == key or fact.startswith(f"{key}.") for key in HARMLESS)
+        return inside or fact.endswith(_HARMLESS_ENDS)
 
     def __str__(self) -> str:
-        key = "train.max_time" if self.key == "train.max_seconds" else self.key
-        return f"{key} {_shown(self.before)} -> {_shown(self.after)}"
+        none = "end" if self.key.endswith(".until") else "none"
+        before, after = (none if value is None else str(value) for value in (self.before, self.after))
+        return f"{self.shown or self.key}: {before} → {after}"
 
     def allowed(self, keys: Iterable[str]) -> bool:
         """Return whether one of ``keys`` names this change: the key, a section above it, its last word, or ``all``."""
-        last = self.key.rpartition(".")[2]
-        return any(key in ("all", self.key, last) or self.key.startswith(f"{key}.") for key in keys)
+        names = [name for name in (self.key, self.fact, self.shown) if name]
+        last = [name.rpartition(".")[2] for name in (self.key, self.fact or self.key)]
+        return any(key in ("all", *names, *last) or any(name.startswith(f"{key}.") for name in names) for key in keys)
 
 
 def facts(plan: Plan) -> dict[str, Any]:
@@ -74,36 +84,135 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
     """
     if before.get(VERSION_KEY) != after.get(VERSION_KEY):
         return []
-    keys = [*after, *(key for key in before if key not in after)]
-    lone = {key.removesuffix(".type") for key in keys if key.endswith(".type") and (key in before) != (key in after)}
+    several = any("loss.1.type" in side for side in (before, after))
+    one, two = _in_words(before, several_losses=several), _in_words(after, several_losses=several)
+    keys = [*two, *(key for key in one if key not in two)]
+    # What makes a component, or a rule for parameter groups, one thing.
+    lone = [key for key in keys if re.search(r"\.type$|\.groups\.\d+\.match$", key) and (key in one) != (key in two)]
+    heads = {key.rpartition(".")[0]: key for key in sorted(lone, key=len, reverse=True)}
     found = {}
+    absent = ("", None)
     for key in keys:
-        if before.get(key) != after.get(key):
-            whole = next((name for name in lone if key.startswith(f"{name}.")), "")
-            name = f"{whole}.type" if whole else key
-            found[whole or key] = Change(whole or key, before.get(name), after.get(name))
+        if one.get(key, absent)[1] == two.get(key, absent)[1]:
+            continue
+        whole = min((name for name in heads if key.startswith(f"{name}.")), key=len, default="")
+        shown = heads.get(whole, key)
+        (before_fact, was), (after_fact, now) = one.get(shown, absent), two.get(shown, absent)
+        fact = after_fact or before_fact
+        if whole:
+            fact = fact.rpartition(".")[0]
+            shown = whole if whole.startswith("hooks.") else shown  # a hook is called by its type anyway
+        found[whole or key] = Change(whole or key, was, now, fact, shown)
     return list(found.values())
 
 
-def require_allowed(changes: Iterable[Change], allow: Iterable[str]) -> None:
-    """Raise one error for all changes that alter the result and are not allowed."""
-    refused = [change for change in changes if not change.harmless and not change.allowed(allow)]
-    if refused:
-        raise ConfigError(
-            [
-                Finding("", f"{change} changes the trajectory", f"--allow-change {change.key} accepts it{_if(change)}")
-                for change in refused
-            ]
-        )
+def _in_words(known: Mapping[str, Any], *, several_losses: bool) -> dict[str, tuple[str, Any]]:
+    """Return the facts by the words of the config, each with the key that it has in the plan."""
+    heads: dict[str, tuple[str, int]] = {}
+    count: dict[str, int] = {}
+    for key in (key for key in known if re.fullmatch(r"schedule\.\d+\.target", key)):
+        of = key.removesuffix(".target")
+        name = ".".join(filter(None, (known.get(f"{of}.optimizer"), known[key])))
+        heads[of] = (f"schedule.{name}", count.get(name, 0))
+        # The phases for some groups, and those for others, are one list in the config.
+        count[name] = count.get(name, 0) + len({k.split(".")[3] for k in known if k.startswith(f"{of}.phases.")})
+    found = {}
+    for key, value in known.items():
+        word = _word(key, heads)
+        if key.startswith("loss.0.") and not several_losses:
+            word = f"loss.{key.removeprefix('loss.0.')}"
+        if word:
+            found[word] = (key, value)
+    return found
 
 
-def _if(change: Change) -> str:
-    """Return the condition on which a change of the model can be accepted."""
-    return ", if the weights still fit" if change.key.startswith("model.") else ""
+def _word(key: str, heads: Mapping[str, tuple[str, int]]) -> str:
+    """Return what a config calls a key of the plan; empty where it says that elsewhere."""
+    section, _, rest = key.partition(".")
+    if section == "schedule":
+        number, _, rest = rest.partition(".")
+        head, first = heads.get(f"schedule.{number}", ("schedule", 0))
+        phase = re.fullmatch(r"phases\.(\d+)\.(?:curve\.)?(.*)", rest)
+        if phase:
+            return f"{head}.{first + int(phase[1])}.{phase[2]}"
+        return "" if rest in ("target", "optimizer") else f"{head}.{first}.{rest}"
+    if key.startswith("hooks.Schedule."):
+        return ""  # it is there where the section `schedule` is
+    if section in ("data", "optim"):
+        return key.replace(".options.", ".")
+    if section == "writers":
+        return f"log.to.{rest}"
+    return "train.max_time" if key == "train.max_seconds" else key
+
+
+def require_allowed(
+    changes: Iterable[Change], allow: Iterable[str], *, since: str = "", tree: Tree | None = None
+) -> None:
+    """Raise one error for all changes that alter the result and are not allowed: a finding for each section.
+
+    ``since`` is the name of the checkpoint, ``tree`` the new config, for the places.
+    """
+    allow = list(allow)
+    sections: dict[str, list[Change]] = {}
+    for change in changes:
+        if not change.harmless and not change.allowed(allow):
+            sections.setdefault(change.key.partition(".")[0], []).append(change)
+    if sections:
+        raise ConfigError([_refusal(refused, since, tree) for refused in sections.values()])
+
+
+def _refusal(changes: list[Change], since: str, tree: Tree | None) -> Finding:
+    """Return the finding for the changes of one section."""
+    one = len(changes) == 1
+    text = f"{', '.join(map(str, changes))} {'changes' if one else 'change'} the result"
+    name = _common(changes)
+    fits = ", if the weights still fit" if name.partition(".")[0] == "model" else ""
+    hint = f"--allow-change {name} accepts {'it' if one else 'them'}{fits}"
+    at = _place(tree, changes[0]) if tree is not None else ""
+    return Finding(at, f"{text} after {since}" if since else text, hint)
+
+
+def _common(changes: list[Change]) -> str:
+    """Return the name that accepts all of these changes of one section."""
+    ways = [change.key.split(".") for change in changes]
+    if ways[0][0] == "schedule":
+        return "schedule"  # its phases depend on one another
+    return ".".join(steps[0] for steps in takewhile(lambda steps: len({*steps}) == 1, zip(*ways, strict=False)))
+
+
+def _place(tree: Tree, change: Change) -> str:
+    """Return where the new config says what has changed; what it no longer says, as near as possible."""
+    if change.key == "loop.type" and change.after in ("epochs", "steps"):
+        return str(tree.place("train", str(change.after)))
+    value: Any = tree.values
+    way: Path = ()
+    rest = f"{change.shown or change.key}."
+    while rest:
+        step = next(((name, key) for name, key in _steps(value) if rest.startswith(f"{name}.")), None)
+        if step is None:
+            break
+        rest, value, way = rest[len(step[0]) + 1 :], value[step[1]], (*way, step[1])
+    place = tree.place(*way)
+    return str(place) if way else place.file
+
+
+def _steps(value: Any) -> list[tuple[str, Any]]:
+    """Return the words that lead further down, with the key or index for each; long ones first, as names have dots."""
+    if isinstance(value, Mapping):
+        return sorted(((str(key), key) for key in value), key=lambda step: -len(step[0]))
+    if not isinstance(value, list | tuple):
+        return []
+    types = [item.get("type") if isinstance(item, Mapping) else item for item in value]
+    return [(str(name), index) for index, kind in enumerate(types) for name in (index, kind)]
 
 
 #: Names beside the keys of a plan: everything, the dataset's content, and what flags of their own accept.
 _WORDS_OF_ALL = ("all", "data", "owner", "attempts")
+
+
+def words_of(known: Mapping[str, Any]) -> list[str]:
+    """Return every name of the facts that may be allowed to change: those of the config, and those of the plan."""
+    return [*known, *_in_words(known, several_losses=False), *_in_words(known, several_losses=True)]
 
 
 def require_known(allow: Iterable[str], keys: Iterable[str]) -> None:
@@ -160,7 +269,3 @@ def _label(item: Any, index: int) -> str:
     """Label hooks by name, so that a new one at the front does not rename the others."""
     spec = getattr(item, "spec", None)
     return str(spec.name) if spec is not None else str(index)
-
-
-def _shown(value: Any) -> str:
-    return "(none)" if value is None else str(value)

@@ -108,8 +108,38 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**dict[str, Any](allow_abbrev=False, formatter_class=Help) | options)
 
     def error(self, message: str) -> NoReturn:
-        print(f"etude: error: {message}; see `{self.prog} --help`", file=sys.stderr)
+        message = printable(_in_plain_words(message))
+        help_line = "" if message.endswith("?") else f"; see `{self.prog} --help`"
+        print(f"etude: error: {message}{help_line}", file=sys.stderr)
         raise SystemExit(2)
+
+
+def _in_plain_words(message: str) -> str:
+    """Return a message of argparse as Étude would say it."""
+    found = re.fullmatch(r"argument ([^:]+): (.*)", message, re.DOTALL)
+    if found is None:
+        return message
+    name, said = found[1].partition("/")[0], found[2]
+    if wrong := re.fullmatch(r"invalid (int|float) value: (.*)", said, re.DOTALL):
+        return f"{name}: {wrong[2]} is not a {'whole ' if wrong[1] == 'int' else ''}number"
+    if wrong := re.fullmatch(r"invalid choice: '(.*)' \(choose from (.*)\)", said, re.DOTALL):
+        hint = suggest(wrong[1], [choice.strip("'") for choice in wrong[2].split(", ")])
+        return f"no {name.lower()} {wrong[1]!r}; {hint}" if name[0] != "-" else f"{name}: no {wrong[1]!r}; {hint}"
+    return f"{name}: {said}"
+
+
+def _meant_command(word: str) -> str:
+    """Return what was probably meant by a word that is no command: another one, or to train a config."""
+    if not word.endswith((".yaml", ".yml", ".json", ".toml", ".py")):
+        return suggest(word, VERBS)
+    from etude.config.scripts import script_line
+
+    try:
+        with open(word, encoding="utf-8") as file:
+            verb = "exec" if word.endswith(".py") and script_line(file.read()) else "train"
+    except (OSError, UnicodeDecodeError):
+        verb = "train"
+    return f"did you mean `etude {verb} {printable(word)}`?"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -127,7 +157,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         words = [*words[1:], "--help"]
     verb = next((word for word in words if not word.startswith("-")), None)
     if words and verb is not None and words[0] == verb and verb not in VERBS:
-        print(f"etude: error: no command {printable(verb)!r}; {suggest(verb, VERBS)}", file=sys.stderr)
+        print(f"etude: error: no command {printable(verb)!r}; {_meant_command(verb)}", file=sys.stderr)
         raise SystemExit(2)
     parser = make_parser(only=verb)
     args, rest = parser.parse_known_args(words)

@@ -21,10 +21,16 @@ def run(args: argparse.Namespace) -> int:
         if isinstance(value, dict):
             print(f"{name}:")
             for key, item in value.items():
-                print(f"  {key:<14} {item}")
+                print(f"  {key:<14} {_shown(item)}")
         else:
-            print(f"{name:<16} {value}")
+            print(f"{name:<16} {_shown(value)}")
     return 0
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list | tuple):
+        value = ", ".join(map(str, value))
+    return "none" if value in (None, "") else str(value)
 
 
 def _packages() -> dict[str, str]:

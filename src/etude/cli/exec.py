@@ -39,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
         near = nearest(name, [os.path.basename(file) for file in glob(os.path.join(folder, "*.py"))])
         hint = f"; did you mean {os.path.join(folder, near)}?" if near else ""
         raise UserError(f"there is no script {args.script}{hint}")
+    if not args.module and args.script.endswith((".yaml", ".yml", ".json", ".toml")):
+        raise UserError(f"{args.script} is a config, not a script; train it by `etude train {args.script}`")
     if args.nproc > 1 and "ETUDE_LAUNCHER" not in os.environ:
         return _launch(args)
     import runpy

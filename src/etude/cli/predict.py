@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 
 from etude.cli.flags import add_best
+from etude.units import either
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.out.endswith(FORMATS):
         from etude.errors import UserError
 
-        raise UserError(f"{args.out}: predictions are written as {', '.join(FORMATS)}")
+        raise UserError(f"{args.out}: predictions are written as {either(FORMATS)}")
     found = predict_run(
         named_path(args.folder),
         args.data,

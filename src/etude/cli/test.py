@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         checkpoint = None
     checkpoint = named_path(checkpoint or "") or None
     if not Path(args.config).exists():
-        raise UserError(f"{printable(args.config)}: no such run or config")
+        raise UserError(f"{printable(args.config)}: no such run or config; `etude runs` lists the runs below runs/")
     if checkpoint is None and not Path(args.config).is_dir():
         raise UserError("name a checkpoint: etude test CONFIG CHECKPOINT, or etude test RUN")
     compat.install()

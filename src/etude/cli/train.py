@@ -1,7 +1,7 @@
 """Train CONFIG. Change values for this run with key=value after the config:
 
   etude train digits.yaml optim.lr=0.01 train.epochs=5
-  etude train digits.yaml +train.accumulate=2      a key that the config does not have yet
+  etude train digits.yaml train.accumulate=2       a key that the config does not have yet
   etude train digits.yaml hooks.0.momentum=0.01    an item of a list
 
 The config may also be one of mmcv 1.x, MMEngine, LiBai/detectron2 or McQuic; their flags work too.

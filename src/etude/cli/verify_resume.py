@@ -18,7 +18,8 @@ from pathlib import Path
 
 from etude.cli import forks
 from etude.cli.flags import add_config
-from etude.errors import EtudeError, UserError, printable
+from etude.config.files import read_text
+from etude.errors import EtudeError, UserError
 from etude.units import counted
 
 
@@ -31,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not os.path.exists(args.config):
-        raise UserError(f"there is no file {printable(args.config)}")
+    if not any(map(os.path.isfile, (args.config, os.path.join(args.config, "plan.yaml")))):
+        read_text(args.config)  # says why it cannot be read
     root = Path(args.keep) if args.keep else Path(tempfile.mkdtemp(prefix="etude-verify-"))
     try:
         return _verify(args, root)

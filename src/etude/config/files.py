@@ -9,6 +9,7 @@ from typing import Any
 
 from etude.config.tree import Tree
 from etude.errors import ConfigError, nearest, suggest
+from etude.plan import Place
 
 ENDINGS = (".yaml", ".yml", ".json", ".toml", ".py")
 
@@ -18,6 +19,7 @@ def load_file(path: str, *, python: bool = True, asked_by: str = "") -> Tree:
     text, shown = read_text(path, asked_by=asked_by), display(path)
     tree = _parse(text, shown, os.path.splitext(path)[1].lower(), python)
     tree.files = {os.path.abspath(path): text}
+    tree.places.setdefault((), Place(shown))  # of an empty file, for what is missing in it
     return tree
 
 
@@ -31,7 +33,8 @@ def read_text(path: str, *, asked_by: str = "") -> str:
         folder = os.path.dirname(path) or "."
         raise ConfigError(f"there is no file {display(path)}", at=asked_by, hint=_neighbours(path, folder)) from None
     except IsADirectoryError:
-        raise ConfigError(f"{display(path)} is a folder", at=asked_by, hint="name a config file in it") from None
+        hint = _inside(path) or "name a config file in it"
+        raise ConfigError(f"{display(path)} is a folder", at=asked_by, hint=hint) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{display(path)} is not UTF-8 text (byte {error.start})", at=asked_by) from None
     except OSError as error:
@@ -97,6 +100,12 @@ def _parse(text: str, shown: str, ending: str, python: bool) -> Tree:
     raise ConfigError(f"a config ends in {', '.join(ENDINGS)}, not in {ending or 'nothing'!r}", at=shown)
 
 
+def _inside(folder: str) -> str:
+    """Return the config to name instead of the folder that it is in; empty where there is none, or several."""
+    found = [name for name in os.listdir(folder) if name.endswith((".yaml", ".yml", ".toml"))]
+    return f"did you mean {display(os.path.join(folder, found[0]))!r}?" if len(found) == 1 else ""
+
+
 def _neighbours(path: str, folder: str) -> str:
     if not os.path.isdir(folder):
         return f"there is no folder {folder} either"
@@ -106,4 +115,4 @@ def _neighbours(path: str, folder: str) -> str:
     near = nearest(asked, list(stems))  # the ending makes short names alike
     if near:
         return f"did you mean {stems[near]!r}?"
-    return suggest("", names, most=5) if names else ""
+    return suggest("", names, most=5).replace("known:", "files here:", 1) if names else ""

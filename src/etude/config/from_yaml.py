@@ -17,6 +17,7 @@ import yaml
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, Finding
 from etude.plan import Place
+from etude.records import replace
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEEPEST = 100
@@ -57,8 +58,11 @@ def parse_yaml(text: str, file: str) -> Tree:
 
 
 def parse_value(text: str, source: str) -> Any:
-    """Parse a value of the command line; ``source`` names the argument in messages."""
-    return _parse(text, source)[0]
+    """Parse a value of the command line; ``source`` names the argument in messages, which has no lines."""
+    try:
+        return _parse(text, source)[0]
+    except ConfigError as error:
+        raise ConfigError([replace(finding, at=source) for finding in error.findings]) from None
 
 
 def _parse(text: str, file: str) -> tuple[Any, dict[Path, Place]]:

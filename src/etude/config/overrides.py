@@ -34,6 +34,12 @@ def override(tree: Tree, overrides: Iterable[str], *, may_be_new: Callable[[str]
     ``may_be_new`` says whether a key that the config does not write needs no ``+``.
     """
     findings: list[Finding] = []
+    overrides = list(overrides)
+    if "=" in overrides:
+        at = overrides.index("=")
+        around = [*overrides[max(at - 1, 0) : at], "=", *overrides[at + 1 : at + 2]]
+        meant = "".join(around) if len(around) == 3 else "key=value"
+        raise ConfigError(f"{' '.join(around)!r} is not an override", hint=f"write {meant} without spaces")
     for text in overrides:
         try:
             _apply(tree, text, new=may_be_new is not None and may_be_new(text.partition("=")[0]))
@@ -50,7 +56,8 @@ def _apply(tree: Tree, text: str, *, new: bool = False) -> None:
     key = key.removeprefix("+").removeprefix("~")
     place = Place(f"override {public_override(text)!r}", 0, key)
     if not key or (not equals and not away):
-        raise ConfigError(f"{text!r} is not an override", hint="write key=value, +key=value for a new key, or ~key")
+        name = key or "key"
+        raise ConfigError(f"{text!r} is not an override", hint=f"write {name}=VALUE, or ~{name} to leave it out")
     path = tuple(int(part) if part.lstrip("-").isdigit() else part for part in key.split("."))
     if away:
         _remove(tree, path, place)

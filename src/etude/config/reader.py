@@ -182,10 +182,11 @@ class Fields:
         self._note(key, "dict", None)
         return Fields(self.tree, (*self.path, key), self.findings)
 
-    def take_spec(self, key: str, kind: str, *, default: Any = REQUIRED) -> Spec | None:
-        """Return the component at ``key``: a name, or a mapping with ``type`` and its arguments."""
+    def take_spec(self, key: str, kind: str, *, default: Any = REQUIRED, hint: str = "") -> Spec | None:
+        """Return the component at ``key``: a name, or a mapping with ``type`` and its arguments. ``hint`` says what to
+        write where it is missing."""
         self._note(key, "Any", default, kind=kind)
-        value = self.values.get(key) if key in self.values else self._absent(key, default)
+        value = self.values.get(key) if key in self.values else self._absent(key, default, hint)
         return None if value is None else spec_at(self.tree, (*self.path, key), kind, self.findings)
 
     def take_specs(self, key: str, kind: str) -> tuple[Spec, ...]:
@@ -259,10 +260,11 @@ class Fields:
         for watcher in _watchers:
             watcher.append(Asked(self.path, key, annotation, default, kind, many))
 
-    def _absent(self, key: str, default: Any) -> Any:
+    def _absent(self, key: str, default: Any, hint: str = "") -> Any:
         if default is not REQUIRED:
             return default
-        self.error(f"{self.name(key)} is missing")
+        what = self.name(key) if self.path else f"the section `{key}`"
+        self.error(f"{what} is missing", hint=hint)
         return None
 
 

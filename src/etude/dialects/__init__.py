@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from etude.config.files import read_text
+from etude.config.files import display, read_text
 from etude.config.tree import Tree
 from etude.dialects.base import Dialect
-from etude.errors import UserError, suggest
+from etude.errors import ConfigError, UserError, suggest
 from etude.plan import Plan
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def detect(path: str, dialect: str = "") -> Dialect:
     if dialect:
         return find(dialect)
     text = read_text(path)
+    _refuse_script(path, text)
     if _is_plainly_native(path, text):
         return find("native")
     *others, last = BUILT_IN
@@ -86,6 +87,17 @@ def listed(name: str) -> Dialect:
 
     enter_checkout()
     return find(name)
+
+
+def _refuse_script(path: str, text: str) -> None:
+    """Raise for a script: read as a config, it would run, or fail on a name that it rightly calls."""
+    if not path.endswith(".py"):
+        return
+    from etude.config.scripts import script_line
+
+    if line := script_line(text):
+        hint = f"run it by `etude exec {display(path)}`"
+        raise ConfigError("this is a script, not a config", at=f"{display(path)}:{line}", hint=hint)
 
 
 def _is_plainly_native(path: str, text: str) -> bool:

@@ -31,6 +31,7 @@ from etude.errors import ConfigError, DataError, NoCheckpoint, UserError, printa
 from etude.losses.outputs import SCORE_KEYS
 from etude.plan import Plan, Spec
 from etude.records import record
+from etude.units import either
 
 #: Datasets whose columns or classes are those of the training data.
 _SHARING = ("Csv", "Jsonl", "Parquet", "ImageFolder")
@@ -184,7 +185,7 @@ class Predictions:
         """Write ``.csv``, ``.jsonl`` or ``.npz``; the file appears whole or not at all."""
         target = Path(path)
         if target.suffix not in FORMATS:
-            raise UserError(f"{target}: predictions are written as {', '.join(FORMATS)}")
+            raise UserError(f"{target}: predictions are written as {either(FORMATS)}")
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part{target.suffix}")
         {".csv": self._csv, ".jsonl": self._jsonl, ".npz": self._npz}[target.suffix](part)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from etude.errors import MissingExtra, UserCodeError, UserError, printable
 from etude.losses.outputs import as_mapping
+from etude.units import either
 
 SUFFIXES = (".pt2", ".onnx", ".safetensors")
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
@@ -22,7 +23,7 @@ _RTOL, _ATOL = 1e-3, 1e-4
 def write(model: torch.nn.Module, path: Path, inputs: Inputs | None) -> str:
     """Write ``model`` to ``path`` by its suffix and check it; a file that fails the check is not left behind."""
     if path.suffix not in SUFFIXES:
-        raise UserError(f"{printable(str(path))}: a model is exported as {', '.join(SUFFIXES)}")
+        raise UserError(f"{printable(str(path))}: a model is exported as {either(SUFFIXES)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.stem}.part{path.suffix}")
     try:

@@ -41,9 +41,8 @@ def missing_data(plan: Plan) -> Iterator[Finding]:
                 values = spec.args[key] if isinstance(spec.args[key], list | tuple) else [spec.args[key]]
                 for path in values:
                     if "://" not in path and not _exists(find_path(path, plan.files)):
-                        yield Finding(
-                            str(spec.place(key)), f"{spec.name}: there is no {path}", _near(path, plan.files), "warning"
-                        )
+                        text = f"{spec.name}: there is no {'folder' if key == 'folder' else 'file'} {path}"
+                        yield Finding(str(spec.place(key)), text, near_path(path, plan.files), "warning")
 
 
 def wrong_columns(plan: Plan) -> Iterator[Finding]:
@@ -112,10 +111,16 @@ def _exists(path: str) -> bool:
     return os.path.exists(path) or (glob.has_magic(path) and bool(glob.glob(path)))
 
 
-def _near(path: str, files: Sequence[str]) -> str:
+def near_path(path: str, files: Sequence[str] = ()) -> str:
+    """Return ``did you mean 'flats.csv'?`` for a misspelt path beside the first of ``files``, or below the current
+    folder; empty if nothing there has a similar name."""
     for root in (os.path.dirname(files[0]) if files else "", ""):
         folder, name = os.path.split(os.path.join(root, path.rstrip("/")))
-        near = nearest(name, os.listdir(folder or ".")) if os.path.isdir(folder or ".") else None
+        asked, ending = os.path.splitext(name)
+        there = sorted(os.listdir(folder or ".")) if os.path.isdir(folder or ".") else []
+        # The ending makes short names alike; of two files with one name, the one with the same ending is meant.
+        stems = {os.path.splitext(one)[0]: one for one in sorted(there, key=lambda one: one.endswith(ending))}
+        near = nearest(asked, list(stems))
         if near:
-            return f"did you mean {os.path.join(os.path.dirname(path), near)!r}?"
+            return f"did you mean {os.path.join(os.path.dirname(path), stems[near])!r}?"
     return ""

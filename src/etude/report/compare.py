@@ -18,6 +18,8 @@ from etude.units import counted
 #: What is compared, causes first.
 KINDS = ("plan", "code", "data", "environment", "metric")
 _ABSENT = "not recorded"
+#: Ends the key of a metric that has values at some steps in one run only.
+_OF_ONE = ", values of one run only"
 #: A key with what A and B have; a change of a file's text stands with B, and A is None.
 Found = tuple[str, Any, Any]
 
@@ -34,6 +36,9 @@ class Difference:
     def __str__(self) -> str:
         if self.a is None and "\n" in str(self.b):
             return f"{self.key}:{_short(self.b)}"
+        if self.key.endswith(_OF_ONE):
+            sides = [f"only {run} has {has}" for run, has in (("A", self.a), ("B", self.b)) if has]
+            return f"{self.key.removesuffix(_OF_ONE)}: {', '.join(sides)}"
         return f"{self.key}: {_short(self.a)} → {_short(self.b)}"
 
 
@@ -130,9 +135,7 @@ def _parting(one: _Side, two: _Side) -> list[Difference]:
                 (apart[0], Difference("metric", f"{name} at step {apart[0]:.0f}", first[apart], second[apart]))
             )
         if first.keys() != second.keys() and not (one.sampled or two.sampled):
-            uneven.append(
-                Difference("metric", f"{name}, values of one run only", _more(first, second), _more(second, first))
-            )
+            uneven.append(Difference("metric", f"{name}{_OF_ONE}", _more(first, second), _more(second, first)))
     alone = [
         Difference(
             "metric", name, *(counted(len(has[name]), "value") if name in has else _ABSENT for has in (mine, theirs))
@@ -154,11 +157,12 @@ def _points(curve: Curve) -> dict[tuple[float, int], float]:
 
 
 def _more(one: dict[tuple[float, int], float], two: dict[tuple[float, int], float]) -> str | None:
-    """Return how many values ``two`` lacks, and their first step."""
-    steps = [at[0] for at in one if at not in two]
+    """Return at how many steps ``two`` lacks values, and the first of them."""
+    steps = {at[0] for at in one if at not in two}
     if not steps:
         return None
-    return f"step {steps[0]:.0f}" if len(steps) == 1 else f"{len(steps)} from step {min(steps):.0f}"
+    first = f"step {min(steps):.0f}"
+    return f"a value at {first}" if len(steps) == 1 else f"values at {len(steps)} steps, from {first}"
 
 
 def _same(one: float, two: float) -> bool:

@@ -154,7 +154,7 @@ def _overview(runs: list[_Run]) -> str:
     heads = "".join(f'<th class="number">best {_text(name)}</th>' for name in metrics)
     head = (
         f'<tr><th>run</th><th>state</th>{heads}<th class="number">step</th><th class="number">time</th>'
-        "<th>system</th><th>changed</th></tr>"
+        "<th>system</th><th>differs</th></tr>"
     )
     return f'<div class="scroll"><table>{head}{"".join(rows)}</table></div>'
 

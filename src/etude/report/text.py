@@ -18,6 +18,8 @@ from etude.report.runs import RunInfo
 from etude.units import duration
 
 _NARROWEST = 24
+#: Seconds of a run from which on it says something where they went; as in its summary.
+_SHORTEST = 0.5
 #: A line of a run's last words: after the time it is indented.
 _SUMMARY = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d   ")
 
@@ -76,10 +78,10 @@ def overview(info: RunInfo) -> list[str]:
 
 
 def time_lines(status: Mapping[str, Any]) -> list[str]:
-    """Return where the time went, as a bar for each share."""
+    """Return where the time went, as a bar for each share; nothing for a run of a moment."""
     spent = spent_time(status)
     whole = sum(spent.values())
-    if whole <= 0:
+    if whole < _SHORTEST:
         return []
     rows = sorted(spent.items(), key=lambda row: -row[1])
     return ["time"] + [

@@ -26,6 +26,7 @@ from etude.checkpoint.storage.places import local_path
 from etude.checkpoint.store import Store
 from etude.checkpoint.warm_start import describe, init_from
 from etude.checkpoint.write import DIVERGED
+from etude.config.tree import Tree
 from etude.core.hook import Hook
 from etude.core.run import Run
 from etude.data.seeds import seed_rank
@@ -74,8 +75,16 @@ class Recovery:
         close      the last save · signals and lock back
     """
 
-    def __init__(self, run: Run, options: Options, *, say: Callable[[str], Any], began: float | None = None) -> None:
-        self.run, self.options, self.say = run, options, say
+    def __init__(
+        self,
+        run: Run,
+        options: Options,
+        *,
+        say: Callable[[str], Any],
+        began: float | None = None,
+        tree: Tree | None = None,
+    ) -> None:
+        self.run, self.options, self.say, self.tree = run, options, say, tree
         self.signals = Signals(grace=options.grace)
         # The clock of peers counts from their common start.
         began = 0.0 if run.peers is not None else began or time.monotonic()
@@ -238,11 +247,12 @@ class Recovery:
             return
         parts = [*self.run.parts(), *(loaded.state if loaded is not None else ())]
         before = (loaded.state.get("plan") or {}) if loaded is not None else {}
-        plan_changes.require_known(self.options.allow_change, [*plan_changes.facts(self.run.plan), *before, *parts])
+        known = [word for side in (plan_changes.facts(self.run.plan), before) for word in plan_changes.words_of(side)]
+        plan_changes.require_known(self.options.allow_change, [*known, *parts])
 
     def _take_over(self, loaded: Loaded) -> None:
         state, run = loaded.state, self.run
-        self._compare_plans(state)
+        self._compare_plans(state, os.path.basename(loaded.path))
         if any(name in ("data", "all") for name in self.options.allow_change):
             for loader in run.data.values():
                 loader.allow_change = True  # type: ignore[attr-defined]
@@ -326,13 +336,13 @@ class Recovery:
             return with_place(error, at)
         return type(error)(f"{at}: {error}") if at.file else error
 
-    def _compare_plans(self, state: dict[str, Any]) -> None:
+    def _compare_plans(self, state: dict[str, Any], name: str) -> None:
         before = state.get("plan") or {}
         after = plan_changes.facts(self.run.plan) if self.run.plan is not None and before else {}
         found = plan_changes.compare(before, after) if after else []
+        plan_changes.require_allowed(found, self.options.allow_change, since=name, tree=self.tree)
         for change in found:
-            self.say(f"changed since the checkpoint: {change}")
-        plan_changes.require_allowed(found, self.options.allow_change)
+            self.say(f"changed since {name}: {change}")
         if any(change.key in _LENGTHS for change in found):
             self._say_what_a_length_changes()
         self._optimizer_changed = any(change.key.startswith("optim.") for change in found)

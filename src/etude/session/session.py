@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from errno import errorcode
 from itertools import takewhile
@@ -63,8 +64,11 @@ class Session:
         lasting: bool = True,
         began: float | None = None,
         fresh: Collection[Path] = (),
+        given: Sequence[str] = (),
     ) -> None:
         self.fresh = fresh
+        #: What ``etude.train`` was called with: the config as a script has it, and the overrides.
+        self.given = given
         self.run, self.options, self.tree, self.lasting = run, options, tree, lasting
         self.began = time.monotonic() if began is None else began
         self.console = Console(quiet=True)
@@ -102,7 +106,7 @@ class Session:
             self.console = Console(log=log, quiet=quiet, notebook=in_notebook())
         except OSError as error:
             raise SaveError(f"{error.filename}: {error.strerror} ({errorcode.get(error.errno or 0, '?')})") from error
-        self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
+        self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began, tree=self.tree)
         self.recovery.open()
         if run.world.is_main:
             run.events.writers += [*self._writers(), self.console]
@@ -296,7 +300,7 @@ class Session:
             self.console.say(f"  saved   {saved}{f'; {lost}' if lost else ''}")
         elif run.exit_code:
             self.console.say("  saved   nothing: the run keeps no checkpoints")
-        self.console.say(f"  resume  {resume_command(run, self.options)}")
+        self.console.say(f"  resume  {resume_command(run, self.options, self.given)}")
 
 
 class GuardedSession(Session):
@@ -329,7 +333,7 @@ class GuardedSession(Session):
     def _say_last_words(self, error: BaseException | None, *, unused: bool) -> None:
         run = self.run
         if error is None and run.exit_code and not self.options.quiet and run.world.is_main:
-            print(f"etude: {run.stopping}, saved; {resume_command(run, self.options)}", file=sys.stderr)
+            print(f"etude: {run.stopping}, saved; {resume_command(run, self.options, self.given)}", file=sys.stderr)
 
 
 def end_script(run: Run) -> None:
@@ -352,16 +356,31 @@ def summary(run: Run) -> list[str]:
     return lines
 
 
-def resume_command(run: Run, options: Options) -> str:
-    """Return how to continue this run: the command that was typed, with ``--resume``; in a script, what to pass."""
+def resume_command(run: Run, options: Options, call: Sequence[str] = ()) -> str:
+    """Return how to continue this run: the command that was typed, with ``--resume``; in a script, the call.
+
+    ``call`` is what ``etude.train`` was called with: the config, as it stands in a script, and the overrides.
+    """
     if not options.extras:
-        return 'options=etude.Options(folder=…, resume="")' if run.plan is not None else "fit(…, resume=True)"
+        return _call(run, *call) if run.plan is not None else "trainer.fit(…, resume=True)"
     typed = list(options.extras.get("typed", sys.argv[1:]))
     for flag, given in (("--resume", options.resume), ("--chaos", options.chaos)):
         if given and flag in typed and given in typed[typed.index(flag) :]:
             del typed[typed.index(flag) : typed.index(flag) + 2]
     words = ["etude", *(public_override(word, "…") for word in typed if word != "--restart")]
     return shlex.join(words if "--resume" in words else [*words, "--resume"])
+
+
+def _call(run: Run, config: str = "…", *overrides: str) -> str:
+    """Return the call of ``etude.train`` that continues a run."""
+    changes = [f"[{', '.join(quoted(public_override(text, '…')) for text in overrides)}]"] if overrides else []
+    folder = quoted(relative(run.folder)) if run.folder is not None else "…"
+    return f'etude.train({", ".join([config, *changes])}, options=etude.Options(folder={folder}, resume=""))'
+
+
+def quoted(text: str) -> str:
+    """Return ``text`` as a string of Python, in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def relative(path: Path | str) -> str:

@@ -20,8 +20,11 @@ from etude.core.run import Run
 from etude.dist import group
 from etude.dist.world import stat_of
 
-#: Seconds between two looks: often at the beginning, so that short runs are reported well too.
-_FIRST, _LATER, _SHORT = 0.05, 0.1, 2.0
+#: Seconds between two looks, at least and at most, and as a share of the time since the first: short runs are reported
+#: well too, and a long one is not disturbed.
+_FIRST, _LATER, _SHARE = 0.002, 0.1, 0.05
+#: Seconds of a run from which on its account says something.
+_LEAST = 0.5
 _IMPATIENT = 5e-5
 _CHANCE = random.Random()  # its own: the global one belongs to the training
 DATA, FORWARD, UPDATE, EVALUATION, CHECKPOINT, WAITING, START, END, OTHER = (
@@ -63,7 +66,7 @@ class Sampler:
 
     def _look(self) -> None:
         began = before = time.perf_counter()
-        while not self._running.acquire(timeout=_FIRST if before - began < _SHORT else _LATER):
+        while not self._running.acquire(timeout=min(max(_SHARE * (before - began), _FIRST), _LATER)):
             _wake_at_any_moment()
             what, now = doing(self._run), time.perf_counter()
             exchanges = what in _EXCHANGES and _has_peers_on_cpu()
@@ -123,9 +126,10 @@ def _has_peers_on_cpu() -> bool:
 
 
 def table(seconds: Mapping[str, float]) -> list[str]:
-    """Return the account as lines, the largest share first; below 0.5 % hooks are added up."""
+    """Return the account as lines, the largest share first; below 0.5 % hooks are added up. A run of a moment has
+    none: in tenths of a second there is little to say about it."""
     whole = sum(seconds.values())
-    if whole <= 0:
+    if whole < _LEAST:
         return []
     small = {name: spent for name, spent in seconds.items() if spent < 0.005 * whole}
     shown = {name: spent for name, spent in seconds.items() if name not in small}

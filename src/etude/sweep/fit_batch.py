@@ -76,6 +76,8 @@ def _attempt(config: str, overrides: Sequence[str], limit: int, size: int) -> Tr
     process.returncode = os.waitstatus_to_exitcode(status)
     peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     out_of_memory = process.returncode in (-9, 137) or "out of memory" in said or "can't allocate" in said
+    if process.returncode == UserError.exit_code and not out_of_memory:
+        raise UserError("\n".join(re.sub(r"^etude: (error: )?", "", line) for line in said.strip().splitlines()))
     if process.returncode and not out_of_memory:
         raise UserCodeError(f"a batch of {size} failed with exit code {process.returncode}:\n{said.strip()}")
     few = _FEW.search(said)

@@ -81,7 +81,7 @@ def test_a_sound_config_is_read_without_the_paths_of_the_engine(
     assert main(["check", "config.py"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said == [
-        "note: config.py: Python, run to read it (--no-python-config forbids that)",
+        "config.py: Étude runs this Python file to read it (--no-python-config forbids that)",
         "config.py: no mistakes found",
     ]
 

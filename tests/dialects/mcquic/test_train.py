@@ -337,7 +337,7 @@ def test_everything_may_be_ones_own(own, capfd):
     assert "L1" in torch.load("saved/latest/last.ckpt", weights_only=False)["config"]["train"]["target"]
     assert main(["train", "config.yaml", "-q", "--resume", "train.epoch=4"]) == 0
     said = capfd.readouterr()
-    assert "count was 3" in said.out and "changed since the checkpoint: train.epoch 3 -> 4" in said.err
+    assert "count was 3" in said.out and "changed since the checkpoint: train.epoch: 3 → 4" in said.err
 
 
 def test_a_converted_config_finds_the_external_library(own, capfd):

@@ -63,7 +63,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     def run(lines: str, *flags: str) -> str:
         (tmp_path / "child.py").write_text(f"_base_ = ['base.py']\n\n{lines}\n")
         code = main(["check", "child.py", *flags])
-        said = "\n".join(line for line in capsys.readouterr().out.splitlines() if not line.startswith("note:"))
+        said = "\n".join(line for line in capsys.readouterr().out.splitlines() if "Étude runs" not in line)
         assert code == (2 if said.endswith(("mistake", "mistakes")) or "mistake, " in said.splitlines()[-1] else 0)
         return said
 

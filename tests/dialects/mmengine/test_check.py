@@ -112,7 +112,7 @@ def told(text: str, capsys: pytest.CaptureFixture[str], *more: str) -> list[str]
     main(["check", "c.py", *more])
     said = capsys.readouterr()
     assert said.err == ""
-    return [line for line in said.out.splitlines()[:-1] if not line.startswith("note:")]
+    return [line for line in said.out.splitlines()[:-1] if "Étude runs" not in line]
 
 
 @pytest.mark.parametrize("text", [TEXT, PURE], ids=["text", "pure"])

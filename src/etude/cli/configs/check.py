@@ -30,8 +30,13 @@ def run(args: argparse.Namespace) -> int:
     """Return 0 if all is well, 2 if a finding is more than a warning."""
     import os
 
+    from etude.config.files import ENDINGS
+
     changes = [word for word in args.configs if ("=" in word or word[:1] in "+~") and not os.path.exists(word)]
     configs = [word for word in args.configs if word not in changes]
+    for word in configs[1:]:
+        if not os.path.exists(word) and not word.endswith(ENDINGS):
+            raise ConfigError(f"there is no file {word}", hint=f"to change a value, write {word}=VALUE")
     if not configs:
         raise ConfigError("no config is named", hint="write etude check CONFIG [key=value …]")
     changes += [*args.overrides, *args.cfg_options]
@@ -61,7 +66,8 @@ def report(config: str, overrides: Sequence[str], *, dialect: str = "", python: 
     except ConfigError as error:
         findings, ran = list(error.findings), []
     if ran:
-        print(f"note: {', '.join(ran)}: Python, run to read it (--no-python-config forbids that)")
+        them, it = ("this Python file", "it") if len(ran) == 1 else ("these Python files", "them")
+        print(f"{', '.join(ran)}: Étude runs {them} to read {it} (--no-python-config forbids that)")
     for finding in sorted(findings, key=place_of):
         print(printable(str(finding)))
     errors = sum(finding.severity == "error" for finding in findings)

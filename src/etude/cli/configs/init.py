@@ -18,6 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     folder = Path(args.dir)
+    if folder.is_file():
+        raise UserError(f"{folder} is a file; name a folder for the project")
     taken = [name for name in FILES if (folder / name).exists()]
     if taken:
         raise UserError(f"{folder} has {', '.join(taken)} already; nothing was written")

@@ -202,7 +202,7 @@ def _called(record: Record, facts: Facts) -> list[str]:
     for (point, who), count in record.calls.items():
         first = f"{priority[who]}, " if who in priority else ""
         shown.setdefault(point, []).append(f"{who} ({first}{_often(count)})")
-    return ["hooks      at each point, in the order they are called", *_by_point(shown)]
+    return ["hooks      at each point, in the order they are called: name (priority, how often)", *_by_point(shown)]
 
 
 def _by_point(shown: Mapping[str, Sequence[str]]) -> list[str]:
@@ -230,14 +230,16 @@ def _kept(record: Record, facts: Facts) -> list[str]:
 def _driven(record: Record, facts: Facts) -> Curves:
     """Return learning rate and momentum of every group, and everything else that changes."""
     numbered: Counter[str] = Counter()
-    names: dict[tuple[str, str], str] = {}
+    groups: dict[tuple[str, str], GroupFact] = {}
     for fact in facts.groups:
-        names[fact.optimizer, str(numbered[fact.optimizer])] = fact.name
+        groups[fact.optimizer, str(numbered[fact.optimizer])] = fact
         numbered[fact.optimizer] += 1
     curves: Curves = {}
-    for (optimizer, group, target), points in record.values.items():
+    for (optimizer, index, target), points in record.values.items():
         if target in ("lr", "momentum") or len({value for _, value in points}) > 1:
-            name = " ".join(filter(None, [target, optimizer, names.get((optimizer, group), group)]))
+            group = groups.get((optimizer, index))
+            name = index if group is None else group.name
+            name = " ".join(filter(None, [_shown_as(target, group), optimizer, name]))
             curves[name] = [(float(step), value) for step, value in points]
     return curves
 
@@ -268,13 +270,18 @@ def _length(plan: Plan, facts: Facts) -> list[str]:
 def _groups(facts: Facts) -> list[str]:
     lines = ["groups     optimizer    name                 tensors parameters  values"]
     for group in facts.groups:
-        shown = ("lr", "weight_decay", "momentum")
-        values = "  ".join(f"{key} {group.values[key]:g}" for key in shown if key in group.values)
+        shown = ("lr", "weight_decay", "momentum", "beta2")
+        values = "  ".join(f"{_shown_as(key, group)} {group.values[key]:g}" for key in shown if key in group.values)
         name = group.name if len(group.name) <= 20 else group.name[:19] + "…"
         lines.append(
             f"           {group.optimizer or '-':<12} {name:<20} {group.tensors:>7} {group.numbers:>10,}  {values}"
         )
     return [*lines, *(f"           frozen: {text}" for text in facts.frozen)]
+
+
+def _shown_as(target: str, group: GroupFact | None) -> str:
+    """Return what the optimizer of a group calls a value: a schedule of ``momentum`` drives the first of two betas."""
+    return "beta1" if target == "momentum" and group is not None and "beta2" in group.values else target
 
 
 def _hooks(facts: Facts) -> list[str]:
@@ -283,7 +290,7 @@ def _hooks(facts: Facts) -> list[str]:
         for point in actor.points:
             every = f", every {actor.every}" if actor.every else ""
             shown.setdefault(point, []).append(f"{actor.name} ({actor.priority}{every})")
-    return ["hooks      at each point, in the order they act", *_by_point(shown)]
+    return ["hooks      at each point, in the order they act: name (priority, how often)", *_by_point(shown)]
 
 
 def _times(acts: list[Act], facts: Facts) -> list[str]:
@@ -330,7 +337,7 @@ def _curves(plan: Plan, facts: Facts) -> Curves:
         for group in facts.groups:
             base = group.values.get(target)
             if base is not None and steps:
-                name = " ".join(filter(None, [target, group.optimizer, group.name]))
+                name = " ".join(filter(None, [_shown_as(target, group), group.optimizer, group.name]))
                 line = next((line for line in lines if line.target == target and _drives(line, group)), None)
                 curves[name] = (
                     [(float(s), v) for s, v in sample(line, base, steps)]

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reverse", action="store_true", help="reverse the order")
     parser.add_argument("--state", action="append", default=[], metavar="S", help="only runs in state S")
     parser.add_argument(
-        "--filter", default="", metavar="TEXT", help="only runs whose name or changed keys contain TEXT"
+        "--filter", default="", metavar="TEXT", help="only runs whose name or differing keys contain TEXT"
     )
     parser.add_argument("--limit", type=int, metavar="N", help="at most N runs")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -89,7 +89,7 @@ def _record(one: RunInfo, changed: dict[str, Any]) -> dict[str, Any]:
         "seconds": one.seconds,
         "best": {name: {"value": value, "step": step} for name, (value, step) in one.best.items()},
         "last": {name: value if value - value == 0 else str(value) for name, value in one.last.items()},
-        "changed": changed,
+        "differs": changed,
     }
 
 
@@ -108,7 +108,7 @@ def _print_table(runs: list[RunInfo], unusual: dict[Any, dict[str, Any]], count:
     from etude.errors import printable
     from etude.units import duration
 
-    rows = [("run", "state", "step", "time", "began", "best", "changed")]
+    rows = [("run", "state", "step", "time", "began", "best", "differs")]
     for one in runs:
         whole = f"/{one.total}" if one.total else ""
         value = one.best.get(one.main_metric)

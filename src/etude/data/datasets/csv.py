@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from etude.data.datasets.missing import cannot_be_read
 from etude.data.datasets.tensors import TensorData
 from etude.errors import ConfigError, DataError, suggest
 
@@ -73,7 +74,7 @@ def _read(file: str, delimiter: str) -> tuple[list[str], list[tuple[int, list[st
             header = [name.strip() for name in next(reader, [])]
             rows = [(reader.line_num, row) for row in reader if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"Csv: {file} cannot be read: {error}") from error
+        raise cannot_be_read("Csv", file, error) from error
     for line, row in rows:
         if len(row) != len(header):
             raise DataError(f"{file}:{line}: {len(row)} values for {len(header)} columns")

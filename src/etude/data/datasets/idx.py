@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from etude.data.datasets.missing import not_there
 from etude.data.fingerprint import checksum_of_tensors
 from etude.errors import ConfigError, DataError, suggest
 
@@ -73,7 +74,9 @@ def read_idx(path: Path | str) -> np.ndarray[Any, Any]:
 
 
 def _find(folder: str, pattern: str) -> Path:
+    if not Path(folder).expanduser().is_dir():
+        raise not_there("Idx", folder, "folder")
     found = sorted(Path(folder).expanduser().glob(pattern))
     if not found:
-        raise ConfigError(f"Idx: there is no {pattern} in {folder}")
+        raise ConfigError(f"Idx: there is no file {pattern} in {folder}")
     return found[0]

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from etude.data.datasets.csv import require_classes
+from etude.data.datasets.missing import not_there
 from etude.data.fingerprint import checksum_of_files
-from etude.errors import ConfigError, MissingExtra
+from etude.errors import MissingExtra
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
@@ -35,7 +36,7 @@ class ImageFolder:
     ) -> None:
         root = Path(folder).expanduser()
         if not root.is_dir():
-            raise ConfigError(f"ImageFolder: there is no folder {folder}")
+            raise not_there("ImageFolder", folder, "folder")
         there = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
         self.classes = there if classes is None else list(classes)
         require_classes(there, self.classes, folder)

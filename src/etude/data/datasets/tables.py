@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from etude.data.datasets.csv import require_classes
+from etude.data.datasets.missing import cannot_be_read, not_there
 from etude.data.fingerprint import checksum_of_files
 from etude.errors import ConfigError, DataError, MissingExtra, suggest
 
@@ -178,7 +179,7 @@ def paths_of(files: str | Sequence[str], who: str) -> list[Path]:
         path = Path(one).expanduser()
         matches = sorted(path.iterdir()) if path.is_dir() else [Path(name) for name in sorted(glob.glob(str(path)))]
         if not matches:
-            raise ConfigError(f"{who}: there is no file {one}")
+            raise not_there(who, one)
         found += [match for match in matches if match.is_file()]
     return found
 
@@ -191,7 +192,7 @@ def _arrow_names(file: Path) -> list[str]:
             return list(_open_arrow(file).schema.names)
         return list(parquet.read_schema(str(file)).names)
     except (OSError, pa.ArrowInvalid) as error:
-        raise ConfigError(f"Parquet: {file} cannot be read: {error}") from error
+        raise cannot_be_read("Parquet", str(file), error) from error
 
 
 def _read_arrow(files: Sequence[Path], columns: list[str] | None) -> Any:

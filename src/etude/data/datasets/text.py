@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from etude.data.datasets.missing import cannot_be_read
 from etude.data.fingerprint import checksum_of_tensors
 from etude.errors import ConfigError, suggest
 
@@ -54,4 +55,4 @@ def _bytes(file: str) -> bytes:
     try:
         return Path(file).expanduser().read_bytes()
     except OSError as error:
-        raise ConfigError(f"Characters: {file} cannot be read: {error.strerror}") from error
+        raise cannot_be_read("Characters", file, error) from error

@@ -162,7 +162,7 @@ def _data(low: Lowering) -> dict[str, Loader]:
         if key not in _DATA_KEYS:
             low.warning(low.place("data", key), f"unknown key data.{key}", suggest(str(key), _DATA_KEYS))
     if "train" not in data:
-        low.error(low.place("data"), "data.train is missing", suggest("train", map(str, data)))
+        low.error(low.place("data"), "data.train is missing", suggest("train", map(str, data), otherwise=""))
     if "val" not in data and low.tree.get("evaluation") is not None and not nearest("val", list(map(str, data))):
         low.warning(low.place("evaluation"), "evaluation needs data.val", "give it, or train with --no-validate")
     return {split: _loader(low, split) for split in SPLITS if isinstance(data.get(split), Mapping)}

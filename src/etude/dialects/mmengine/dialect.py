@@ -40,7 +40,7 @@ class MMEngine(Hosted):
         flags.LOAD_FROM,
         flags.NO_VALIDATE,
         Flag("--amp", "mixed precision", {"action": "store_true"}),
-        Flag("--auto-scale-lr", "scale the rate by the batch size", {"action": "store_true"}),
+        Flag("--auto-scale-lr", "scale the learning rate by the batch size", {"action": "store_true"}),
         *flags.SHARED,
     )
 

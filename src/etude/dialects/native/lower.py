@@ -26,7 +26,7 @@ from etude.plan import (
     Spec,
     Training,
 )
-from etude.units import Amount, parse
+from etude.units import UNREAD, Amount, parse
 
 SECTIONS = (
     "name", "folder", "imports", "model", "loss", "data", "optim", "schedule", "train", "metrics", "hooks",
@@ -78,7 +78,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """Return the plan, with stand-ins where something is missing, and all findings about the config's keys."""
     findings: list[Finding] = []
     root = Fields(tree, (), findings)
-    model = root.take_spec("model", "model")
+    model = root.take_spec("model", "model", hint="write model: {type: MLP, sizes: [64, 32, 10]}")
     training, validate, workflow = _train(root.section("train"))
     data = _data(root.section("data"))
     optimizers = _optimizers(tree, root)
@@ -225,7 +225,7 @@ def _data(fields: Fields) -> dict[str, Loader]:
         if section.present:
             loaders[split] = _loader(section)
     if fields.present and "train" not in loaders:
-        fields.error("data.train is missing", hint=suggest("train", map(str, fields.values)))
+        fields.error("the section `data.train` is missing", hint="write data: {train: {dataset: …, batch_size: …}}")
     fields.done()
     return loaders
 
@@ -322,18 +322,22 @@ def _phase(tree: Tree, path: Path, findings: list[Finding]) -> tuple[Phase, list
     until = fields.take("until", default=END)
     by = fields.take("by", str, default="step", choices=("step", "epoch"))
     begin = fields.take_amount("begin", default=None)
+    if begin is None and fields.values.get("begin") is not None:
+        begin = UNREAD
     groups = _strings(fields, "groups")
     curve = fields.rest_spec("schedule") or _nothing("schedule")
-    end = None if until in (END, None) else _amount(fields, "until", until)
+    end = None if until in (END, None) else _end(fields, until)
     return Phase(curve=curve, begin=begin, until=end, by=by, at=fields.place()), groups
 
 
-def _amount(fields: Fields, key: str, value: Any) -> Amount | None:
+def _end(fields: Fields, until: Any) -> Amount:
+    """Return the end of a phase. One that cannot be read is no end of the run, or the phase after it would be wrong."""
     try:
-        return parse(value)
-    except Exception as error:
-        fields.error(f"{fields.name(key)}: {error}", key=key, hint="write 1ep, 500step or end")
-        return None
+        return parse(until)
+    except (ConfigError, TypeError) as error:
+        said = error.findings[0].message if isinstance(error, ConfigError) else f"{until!r} is not an amount"
+        fields.error(f"{fields.name('until')}: {said}", key="until", hint="write 1ep, 500step or end")
+        return UNREAD
 
 
 def _losses(tree: Tree, root: Fields) -> tuple[Spec, ...]:

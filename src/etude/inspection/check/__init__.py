@@ -42,7 +42,8 @@ def settle(plan: Plan) -> tuple[Plan, list[Finding]]:
     settled: Plan = _with_specs(plan, binder.bind)
     binder.check_groups(settled)
     binder.check_update(settled)
-    own = [*contradictions(settled), *missing_data(settled), *wrong_columns(settled), *missing_trackers(settled)]
+    clashes = contradictions(settled, unknown=binder.unknown)
+    own = [*clashes, *missing_data(settled), *wrong_columns(settled), *missing_trackers(settled)]
     return settled, [*findings, *binder.findings, *own]
 
 

@@ -42,6 +42,8 @@ class Binder:
     def __init__(self, index: Index, *, complete: bool = True) -> None:
         self.index, self.complete = index, complete
         self.findings: list[Finding] = []
+        #: Kinds of components of which a name is unknown: what such a component does is not known either.
+        self.unknown: set[str] = set()
         #: The package of the component whose arguments are looked at: they may name classes of it.
         self._package = ""
 
@@ -62,6 +64,7 @@ class Binder:
             table = next((table for table in TABLES.values() if self.index.origin(table, spec.name)), None)
         origin = self._origin(spec, table)
         signature = self.index.signature(origin) if origin else None
+        self.unknown |= set() if origin else {spec.kind}
         if spec.kind == "metric" and origin:
             self._check_metric(spec, origin)
         if spec.kind == "hook" and origin and signature is not None and not origin.startswith("etude."):
@@ -236,7 +239,7 @@ class Binder:
             meant |= {near} if near else set()
             listed = suggest(str(name), takes) if takes else "it takes none"
             hint = f"did you mean {near!r}?" if near else listed
-            self._tell(spec.place(name), f"{spec.name} has no parameter {name!r}", hint + _inherited(spec, name))
+            self._tell(spec.place(name), f"{spec.name} has no parameter {name!r}", hint + _left_over(spec, name))
         return meant
 
     def _fitted(self, spec: Spec, name: str, value: Any, takes: Mapping[str, Parameter]) -> Any:
@@ -300,11 +303,14 @@ def _called_with(kind: str, signature: Signature) -> int:
     return 1 if kind in ("schedule", "collate function") else _BY_POSITION.get(kind, 0)
 
 
-def _inherited(spec: Spec, name: str) -> str:
-    """Return a hint when the argument stands in another file than the type: it was probably left over from a base."""
+def _left_over(spec: Spec, name: str) -> str:
+    """Return a hint when the argument stands in another place than the type: it was probably left over from a base, or
+    from the type that an override has replaced."""
     at, of = spec.place(name), spec.at
     if not of.file or at.file == of.file or not at.line:
         return ""
+    if not of.line:  # on the command line
+        return f" (it belonged to the type before the override; '~{of.key.removesuffix('.type')}.{name}' leaves it out)"
     return f" (it comes from {at.file}; `_replace_: true` drops what a base says)"
 
 

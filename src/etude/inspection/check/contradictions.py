@@ -3,7 +3,7 @@ numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 
 from etude.errors import ConfigError, Finding, nearest, suggest
@@ -21,10 +21,12 @@ _OF_NUMBERS = ("MSE", "L1", "SmoothL1", "Huber", "PoissonNLL", "GaussianNLL")
 _OF_CLASSES = ("Accuracy", "F1", "Confusion")
 
 
-def contradictions(plan: Plan) -> list[Finding]:
-    """Return every contradiction inside the plan."""
+def contradictions(plan: Plan, *, unknown: Collection[str] = ()) -> list[Finding]:
+    """Return every contradiction inside the plan. ``unknown`` are kinds of components that nobody could find, of which
+    nothing can be said."""
     return [
-        *check_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan), *_written(plan), *_owners(plan),
+        *check_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan, unknown), *_written(plan),
+        *_owners(plan),
         *_shards(plan), *_retention(plan), *_numbers(plan), *_losses(plan),
         *_kinds_of_targets(plan),
     ]  # fmt: skip
@@ -88,8 +90,8 @@ def _ends_at_base(curve: Spec) -> bool:
 
 
 def _compare(one: Amount, other: Amount) -> int | None:
-    """Return -1, 0 or 1 if ``one`` is less, equal or more; None for different units."""
-    if one.unit != other.unit:
+    """Return -1, 0 or 1 if ``one`` is less, equal or more; None for different units, and for what is unread."""
+    if one.unit != other.unit or not one.unit:
         return None
     return (one.value > other.value) - (one.value < other.value)
 
@@ -105,7 +107,7 @@ def _intervals(plan: Plan) -> Iterator[Finding]:
             yield Finding(str(hook.spec.at), text, severity="warning")
 
 
-def _results(plan: Plan) -> Iterator[Finding]:
+def _results(plan: Plan, unknown: Collection[str]) -> Iterator[Finding]:
     """Report results that nothing computes: ``best: accuracy`` needs that metric, and data to evaluate on."""
     names, certain = result_names(plan)
     curves = (phase.curve for schedule in plan.schedules for phase in schedule.phases)
@@ -117,6 +119,8 @@ def _results(plan: Plan) -> Iterator[Finding]:
             if "val" not in plan.data:
                 text = f"{spec.name}: {argument} {wanted!r} needs an evaluation, and data.val is missing"
                 yield Finding(str(spec.place(argument)), text)
+            elif "metric" in unknown:
+                continue  # the metric with the misspelt name may be the one that gives it
             elif not is_recorded(wanted, names) and (certain or nearest(wanted, sorted(names)) is not None):
                 text = f"{spec.name}: no metric gives {wanted!r}"
                 yield Finding(str(spec.place(argument)), text, suggest(wanted, names - {"loss/"}))

@@ -58,9 +58,9 @@ def _tell_changes(before: Mapping[str, Any], after: Mapping[str, Any], allow: tu
     require_known(allow, [*old, *new])
     keys = [key for key in dict.fromkeys([*new, *old]) if old.get(key) != new.get(key)] if old else []
     changes = [Change(key, old.get(key), new.get(key)) for key in keys]
+    require_allowed([change for change in changes if not _below(change.key, HARMLESS)], allow)
     for change in changes:
         print(f"changed since the checkpoint: {change}", file=sys.stderr)
-    require_allowed([change for change in changes if not _below(change.key, HARMLESS)], allow)
     return keys
 
 
