@@ -28,10 +28,10 @@ LAYERS = [
     ["inspection", "preview", "schedules"],
     ["config", "plan"],
     ["registry", "units", "builtins", "checkpoint.storage.chaos", "checkpoint.storage.trust", "checkpoint.__init__"],
-    ["errors", "records", "__init__"],
+    ["errors", "fast_dataclass", "__init__"],
 ]
 TORCH_FREE = (
-    "errors", "records", "units", "registry", "builtins", "checkpoint.storage.trust", "plan", "inspection", "preview.explain", "preview.draw",
+    "errors", "fast_dataclass", "units", "registry", "builtins", "checkpoint.storage.trust", "plan", "inspection", "preview.explain", "preview.draw",
     "config", "schedules", "dialects.__init__", "dialects.base", "dialects.imports", "dialects.native.lower", "dialects.mmcv1.lower",
     "dialects.mmengine.lower", "dialects.libai.lower", "dialects.mcquic.lower", "cli", "report", "metrics.__init__",
     "metrics.direction",

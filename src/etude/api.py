@@ -16,9 +16,9 @@ from etude.dialects.config_lines import point_out
 from etude.dist import reports
 from etude.dist.world import World
 from etude.errors import ConfigError, Finding, UserError, place_of, printable, suggest
+from etude.fast_dataclass import record, replace
 from etude.inspection.paths import missing_data
 from etude.plan import Plan
-from etude.records import record, replace
 from etude.session import folder
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ from etude.dist.world import ALONE, World
 from etude.dist.wrap import Wrapped, require_fitting, strategy_of, wrap
 from etude.errors import ConfigError, EtudeError, UserCodeError, placed
 from etude.events.record import is_timing
+from etude.fast_dataclass import field, record, replace
 from etude.hooks.upkeep import Compiled
 from etude.inspection.paths import located
 from etude.losses.outputs import fitted
@@ -42,7 +43,6 @@ from etude.models.compile import can_compile, channels_last, compiled_loss, reco
 from etude.optim.factory import build_optimizer
 from etude.plan import HookPlan, Parallel, Plan, Spec, Training
 from etude.plan import Loader as LoaderPlan
-from etude.records import field, record, replace
 from etude.registry import DATASETS, TABLES, Registry, import_file, trust, walk
 
 _DEVICES = "write auto, cpu, cuda, cuda:1 or mps"

@@ -31,7 +31,7 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
-from etude.records import record, replace
+from etude.fast_dataclass import record, replace
 
 _LOST = r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)"
 _IN_WORKER = r"in DataLoader worker process (\d+)"

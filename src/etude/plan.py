@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etude.errors import ConfigError
-from etude.records import field, record
+from etude.fast_dataclass import field, record
 from etude.units import Amount
 
 PRIORITIES = {

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from etude.errors import ConfigError
-from etude.records import record
+from etude.fast_dataclass import record
 
 _SUFFIXES = {
     "ep": "epoch", "epoch": "epoch", "epochs": "epoch",

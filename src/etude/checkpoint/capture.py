@@ -14,7 +14,7 @@ import torch
 
 from etude.checkpoint.encode import MAX_DEPTH, WHOLE, Part, encode
 from etude.checkpoint.formats.safetensors import CODES
-from etude.records import field, record
+from etude.fast_dataclass import field, record
 
 DTYPE, SHAPE, _LAYOUT = map(operator.attrgetter, ("dtype", "shape", "layout"))
 _FIXED = frozenset((type(None), bool, int, float, complex, str, bytes))

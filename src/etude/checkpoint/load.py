@@ -16,7 +16,7 @@ from etude.checkpoint.manifest import Damaged, Manifest, Stored, Withheld
 from etude.checkpoint.storage.disk import PIECE
 from etude.checkpoint.storage.places import Disk
 from etude.errors import ResumeError, nearest, printable
-from etude.records import record
+from etude.fast_dataclass import record
 from etude.units import human
 
 MAX_STATE = 1 << 30

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from etude.errors import ResumeError, printable
-from etude.records import field, record
+from etude.fast_dataclass import field, record
 
 #: 2 is one whose tensors lie in pieces in the files of several ranks.
 FORMAT = 2

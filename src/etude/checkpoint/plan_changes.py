@@ -17,8 +17,8 @@ from typing import Any
 from etude.config.dump import redact
 from etude.config.tree import Path, Tree
 from etude.errors import ConfigError, Finding, suggest
+from etude.fast_dataclass import record
 from etude.plan import Place, Plan, Spec
-from etude.records import record
 from etude.units import Amount
 
 #: Keys that cannot change the numbers, or that users change to train longer: more epochs, more workers.

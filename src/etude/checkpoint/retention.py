@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from etude.errors import ConfigError
-from etude.records import record
+from etude.fast_dataclass import record
 
 MODES = ("min", "max")
 

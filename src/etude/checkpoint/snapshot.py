@@ -16,7 +16,7 @@ import torch
 from etude.checkpoint.capture import DTYPE, SHAPE, Capture, Forms, capture
 from etude.checkpoint.encode import Part, encode
 from etude.checkpoint.formats import safetensors
-from etude.records import field, record
+from etude.fast_dataclass import field, record
 
 _ALIGN = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.#+-]+")

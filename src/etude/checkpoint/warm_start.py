@@ -15,7 +15,7 @@ from etude.checkpoint.formats import folders
 from etude.checkpoint.storage.places import locate
 from etude.dist.shards import like
 from etude.errors import ConfigError, ResumeError, nearest, printable, suggest
-from etude.records import field, record
+from etude.fast_dataclass import field, record
 
 #: Where other systems keep the weights inside their files.
 WEIGHT_KEYS = ("state_dict", "model", "model_state_dict", "module", "net", "weights", "trainer._model")

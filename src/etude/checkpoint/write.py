@@ -20,7 +20,7 @@ from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.disk import last_call
 from etude.checkpoint.storage.places import Disk, FileWriter
 from etude.errors import SaveError, printable
-from etude.records import record
+from etude.fast_dataclass import record
 
 #: What a checkpoint is called whose weights are not finite.
 DIVERGED = "diverged"

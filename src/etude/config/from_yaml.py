@@ -16,8 +16,8 @@ import yaml
 
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, Finding
+from etude.fast_dataclass import replace
 from etude.plan import Place
-from etude.records import replace
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEEPEST = 100

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from etude.errors import Finding, suggest
+from etude.fast_dataclass import record
 from etude.plan import Place
-from etude.records import record
 
 
 @record

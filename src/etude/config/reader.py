@@ -24,8 +24,8 @@ from typing import Any, TypeVar, overload
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, Finding, elsewhere, meaning, nearest, suggest
+from etude.fast_dataclass import record
 from etude.plan import PRIORITIES, Place, Spec
-from etude.records import record
 from etude.units import Amount, parse
 
 T = TypeVar("T")

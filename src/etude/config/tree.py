@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from etude.fast_dataclass import field, record
 from etude.plan import NOWHERE, Place
-from etude.records import field, record
 
 #: The way to a value: keys of mappings and indices of lists.
 Path = tuple[str | int, ...]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from etude.data.seeds import ORDER, SAMPLER, kept_generators, mix, seed_process
 from etude.errors import DataError
-from etude.records import record
+from etude.fast_dataclass import record
 
 
 class Task(NamedTuple):  # one is made for every batch: a frozen dataclass takes four times as long to make

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from etude.records import record
+from etude.fast_dataclass import record
 
 
 @record

@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from etude.errors import ConfigError, EtudeError, Finding, UserError
+from etude.fast_dataclass import field, record, replace
 from etude.inspection.length import check_length
-from etude.records import field, record, replace
 
 if TYPE_CHECKING:
     from pathlib import Path

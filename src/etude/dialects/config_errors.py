@@ -24,8 +24,8 @@ from etude.errors import (
     release_hint,
     said_in_worker,
 )
+from etude.fast_dataclass import replace
 from etude.plan import Place, Plan
-from etude.records import replace
 
 if TYPE_CHECKING:
     from etude.core.hook import Site

@@ -30,7 +30,7 @@ from etude.dist import heartbeat, reports
 from etude.dist.reports import Beat, Note
 from etude.dist.world import interface_of, is_here, towards
 from etude.errors import PeerError, printable
-from etude.records import record
+from etude.fast_dataclass import record
 
 #: Loaded once, before any worker is made.
 _PRELOAD = [

@@ -32,7 +32,7 @@ from typing import Any
 from etude.config.files import replace_text
 from etude.dist.world import World, stat_of
 from etude.errors import printable
-from etude.records import field, record
+from etude.fast_dataclass import field, record
 
 FOLDER, LAUNCHER, ATTEMPT, PATIENCE = "ETUDE_REPORTS", "ETUDE_LAUNCHER", "ETUDE_ATTEMPT", "ETUDE_HANG_TIMEOUT"
 #: What a rank does that has not begun to train.

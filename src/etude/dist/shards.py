@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from etude.records import record
+from etude.fast_dataclass import record
 
 #: Parameter in shards → FSDP's own record of it.
 # By identity: `==` of tensors compares their elements.

@@ -25,7 +25,7 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from etude.errors import ConfigError, PeerError
-from etude.records import record
+from etude.fast_dataclass import record
 
 if TYPE_CHECKING:
     from etude.core.run import Run

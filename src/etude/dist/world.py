@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from etude.errors import UserError, printable
-from etude.records import record
+from etude.fast_dataclass import record
 
 #: What torchrun and SLURM call the same four numbers.
 _TORCHRUN = {"rank": "RANK", "size": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_size": "LOCAL_WORLD_SIZE"}

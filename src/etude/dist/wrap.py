@@ -12,8 +12,8 @@ from torch import nn
 from etude.dist import shards
 from etude.dist.world import World
 from etude.errors import ConfigError, suggest
+from etude.fast_dataclass import record
 from etude.plan import Parallel
-from etude.records import record
 
 _CARRIER = "_etude_carrier"
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -28,9 +28,9 @@ from etude.core.predict import inputs_of, predict
 from etude.data.datasets.images import SUFFIXES, Pictures
 from etude.data.loader import Loader, is_stream
 from etude.errors import ConfigError, DataError, NoCheckpoint, UserError, printable, suggest
+from etude.fast_dataclass import record
 from etude.losses.outputs import SCORE_KEYS
 from etude.plan import Plan, Spec
-from etude.records import record
 from etude.units import either
 
 #: Datasets whose columns or classes are those of the training data.

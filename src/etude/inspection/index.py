@@ -20,9 +20,9 @@ from etude import builtins
 from etude.config.imports import Import, find_imports
 from etude.config.tree import Tree
 from etude.errors import ConfigError, suggest
+from etude.fast_dataclass import record
 from etude.inspection import signatures as scan
 from etude.inspection.signatures import Parameter, Registered, Signature
-from etude.records import record
 from etude.registry import TABLES, Registry
 
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

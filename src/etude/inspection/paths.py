@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etude.errors import Finding, nearest, suggest
+from etude.fast_dataclass import replace
 from etude.plan import Plan, Spec
-from etude.records import replace
 from etude.registry import DATASETS
 
 #: Arguments of Étude's own datasets that are paths.

@@ -16,8 +16,8 @@ from functools import cached_property, lru_cache
 from keyword import iskeyword
 
 from etude.config.imports import Import, locate, locate_beside
+from etude.fast_dataclass import field, record, replace
 from etude.plan import NOWHERE
-from etude.records import field, record, replace
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST_HOPS = 12

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from etude.records import record
+from etude.fast_dataclass import record
 from etude.units import human
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from torch import nn
 
 from etude.errors import ConfigError, nearest
+from etude.fast_dataclass import record
 from etude.plan import Group
-from etude.records import record
 
 _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm, nn.RMSNorm)
 

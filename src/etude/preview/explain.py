@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from etude.fast_dataclass import record
 from etude.plan import Plan
-from etude.records import record
 from etude.schedules.phases import Timeline, resolve
 from etude.units import Amount
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from etude.config.files import read_json
 from etude.errors import printable
-from etude.records import record
+from etude.fast_dataclass import record
 from etude.report.records import CLOCK, Curve, Records
 from etude.units import counted
 

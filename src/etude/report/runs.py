@@ -14,8 +14,8 @@ from typing import Any
 
 from etude.config.files import read_json
 from etude.errors import UserError, printable
+from etude.fast_dataclass import field, record
 from etude.metrics.direction import improves, is_scored, lower_is_better
-from etude.records import field, record
 from etude.report.lines import number
 from etude.report.records import CLOCK, Records, record_files
 from etude.report.status import FINISHED, RUNNING, state_of

@@ -17,8 +17,8 @@ from keyword import iskeyword
 from typing import Any
 
 from etude.errors import ConfigError, placed
+from etude.fast_dataclass import record
 from etude.plan import Phase, Schedule, Spec
-from etude.records import record
 from etude.registry import SCHEDULES
 from etude.schedules.curves import Factor, Plateau, Window, by_share
 from etude.units import parse

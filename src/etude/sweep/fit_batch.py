@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from etude.errors import ConfigError, UserCodeError, UserError
-from etude.records import record
+from etude.fast_dataclass import record
 
 #: What a loader says about a batch that is larger than its data.
 _FEW = re.compile(r"has (\d+) samples, fewer than one batch")

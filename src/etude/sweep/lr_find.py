@@ -10,8 +10,8 @@ from etude.core.hook import Hook
 from etude.core.loop import fit
 from etude.core.run import Run
 from etude.errors import ConfigError, Diverged
+from etude.fast_dataclass import record, replace
 from etude.plan import Plan
-from etude.records import record, replace
 
 #: Weight of the past in the smoothed loss.
 _SMOOTHING = 0.9

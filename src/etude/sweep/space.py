@@ -17,7 +17,7 @@ from typing import Any
 
 from etude.config.from_yaml import parse_value
 from etude.errors import ConfigError
-from etude.records import record
+from etude.fast_dataclass import record
 
 _RANGE = re.compile(r"(?P<low>[-+.\w]+?)\.\.(?P<high>[-+.\w]+?)(?::(?P<scale>\w+))?")
 _BRACKETS = {"[": "]", "{": "}", "(": ")"}

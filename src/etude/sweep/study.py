@@ -25,7 +25,7 @@ from typing import Any
 from etude.checkpoint.storage.lock import Lock
 from etude.config.files import replace_text
 from etude.errors import ConfigError, UserCodeError, optional
-from etude.records import record
+from etude.fast_dataclass import record
 from etude.sweep.space import Choices, Range, Space, draw, written
 from etude.units import counted
 

@@ -25,7 +25,7 @@ from etude.checkpoint.formats import foreign, sharded
 from etude.checkpoint.formats.safetensors import size_of
 from etude.checkpoint.storage.places import Disk, LocalDisk, locate
 from etude.errors import NoCheckpoint, ResumeError, printable
-from etude.records import field, record
+from etude.fast_dataclass import field, record
 
 SUFFIXES = (".pth", ".pt", ".ckpt", ".bin", ".safetensors")
 #: Names that only lead to one of the others.

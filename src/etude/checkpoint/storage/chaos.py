@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from etude.errors import ConfigError, suggest
-from etude.records import record
+from etude.fast_dataclass import record
 
 FAULTS = {
     "kill": ("step", "save"), "kill-saved": ("step",), "sigterm": ("step",), "sigint": ("step",), "usr1": ("step",),

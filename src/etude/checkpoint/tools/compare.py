@@ -11,7 +11,7 @@ from etude.checkpoint.formats import safetensors
 from etude.checkpoint.tools.content import Content
 from etude.errors import printable
 from etude.events.jsonl import TIMING_OFFSET
-from etude.records import record
+from etude.fast_dataclass import record
 
 #: A longer list of plain numbers (a generator's state) is one value to look at, not so many.
 _LONG = 16

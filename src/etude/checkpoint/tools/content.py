@@ -10,7 +10,7 @@ import torch
 from etude.checkpoint import warm_start
 from etude.checkpoint.find import find, is_native
 from etude.checkpoint.formats import folders
-from etude.records import record
+from etude.fast_dataclass import record
 
 NATIVE = "etude"
 #: Parts whose entries are independent facts, so that each is compared on its own, and how deep they lie.

@@ -15,7 +15,7 @@ from etude.checkpoint.storage import disk
 from etude.checkpoint.storage.places import LocalDisk, local_path, locate
 from etude.checkpoint.store import Store
 from etude.errors import ResumeError, UserError, printable, suggest
-from etude.records import record
+from etude.fast_dataclass import record
 from etude.units import human
 
 #: Where notes about an mmcv checkpoint lie beside it.

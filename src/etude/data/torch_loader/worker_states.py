@@ -18,7 +18,7 @@ import torch
 from torch.utils.data._utils import fetch
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from etude.records import record
+from etude.fast_dataclass import record
 
 #: Python's words and cached normal, numpy's keys, position, flag and cached normal, torch's state.
 State = tuple[bytes, float | None, bytes, int, int, float, bytes]

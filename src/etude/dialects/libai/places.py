@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from etude.config.files import display
 from etude.config.tree import Path
 from etude.dialects import ownership
+from etude.fast_dataclass import field, record
 from etude.plan import NOWHERE, Place
-from etude.records import field, record
 
 #: The folder of the configs that come with Étude.
 CONFIGS = os.path.join(os.path.dirname(__file__), "configs")

@@ -12,7 +12,7 @@ from typing import Any
 from etude.dialects import ownership
 from etude.dialects.mmcv1 import overlay
 from etude.dialects.openmm.checks.project_sources import registered
-from etude.records import record
+from etude.fast_dataclass import record
 
 #: Flags of MMTracking's configs → the part of a tracker that each trains alone.
 PARTS = {"USE_MMDET": "detector", "TRAIN_REID": "reid"}

@@ -17,7 +17,7 @@ from etude.events.record import TIMING_PREFIXES, Record
 from etude.events.trackers.outbox import Outbox
 from etude.events.trackers.service import Service, as_array, as_picture
 from etude.events.trackers.system import System
-from etude.records import field, record
+from etude.fast_dataclass import field, record
 
 IDS = "trackers.json"
 _ids_lock = threading.Lock()

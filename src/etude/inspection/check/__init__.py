@@ -13,13 +13,13 @@ from typing import Any
 from etude import registry
 from etude.config.imports import find_imports, is_folder
 from etude.errors import Finding
+from etude.fast_dataclass import field_names, replace
 from etude.inspection.check.binding import Binder
 from etude.inspection.check.contradictions import contradictions
 from etude.inspection.check.packages import missing_trackers
 from etude.inspection.index import Index
 from etude.inspection.paths import missing_data, wrong_columns
 from etude.plan import Place, Plan, Spec
-from etude.records import field_names, replace
 
 __all__ = ["check", "settle"]
 

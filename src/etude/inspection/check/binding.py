@@ -10,13 +10,13 @@ from typing import Any
 
 from etude.config.conform import Misfit, conform
 from etude.errors import Finding, nearest, suggest, with_article
+from etude.fast_dataclass import replace
 from etude.inspection import signatures as scan
 from etude.inspection.check.packages import check_package
 from etude.inspection.index import Index, table_of
 from etude.inspection.points import meant_points
 from etude.inspection.signatures import Parameter, Signature
 from etude.plan import Optimizer, Plan, Spec, Training
-from etude.records import replace
 from etude.registry import TABLES, Registry, is_factory
 
 #: How many leading parameters the engine gives by position, by kind.

@@ -25,7 +25,7 @@ from etude.dialects.libai.lazy.reading.sketches import is_computed, sketched
 from etude.dialects.libai.lazy.targets import name_of
 from etude.dialects.libai.places import CONFIGS, ORIGINS, common_config
 from etude.dialects.libai.schema import NAMESPACES
-from etude.records import is_dataclass
+from etude.fast_dataclass import is_dataclass
 
 Keys = str | tuple[str, ...] | list[str] | None
 _ABSENT = object()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from etude.records import is_dataclass
+from etude.fast_dataclass import is_dataclass
 
 #: Packages that Étude provides if the original is not installed.
 SERVED = ("libai", "detectron2", "fvcore", "oneflow", "hydra", "iopath", "yacs")

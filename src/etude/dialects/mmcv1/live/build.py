@@ -46,9 +46,9 @@ from etude.errors import (
     UserCodeError,
     release_hint,
 )
+from etude.fast_dataclass import replace
 from etude.hooks.signals import Signals, Stops
 from etude.plan import Plan
-from etude.records import replace
 
 if TYPE_CHECKING:
     from etude.build import Options

@@ -11,8 +11,8 @@ from etude.config.tree import Path, dotted
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.project_names import MODULE2PACKAGE
 from etude.errors import is_slip, nearest, suggest
+from etude.fast_dataclass import replace
 from etude.plan import Place
-from etude.records import replace
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
 _SCOPES = ("mmengine", *MODULE2PACKAGE)

@@ -11,9 +11,9 @@ from etude.config.files import table_beside
 from etude.config.tree import Tree
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.typos import Words
+from etude.fast_dataclass import field, record
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
-from etude.records import field, record
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEXT, FLAG, DICT = {"type": "string"}, {"type": "boolean"}, {"type": "object"}

@@ -19,10 +19,10 @@ from etude.dialects.openmm.checks.project_sources import scoped
 from etude.dialects.openmm.project_names import owner_of
 from etude.dialects.openmm.reading.syntax import names_used
 from etude.errors import Finding, is_slip, nearest
+from etude.fast_dataclass import field, record, replace
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 from etude.plan import Place
-from etude.records import field, record, replace
 
 #: Keys that the dict of any component may have beside the arguments of its class.
 _ALWAYS = (

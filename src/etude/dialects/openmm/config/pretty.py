@@ -12,7 +12,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from etude.records import record
+from etude.fast_dataclass import record
 
 WIDTH = 79
 INDENT = 4

@@ -13,7 +13,7 @@ from etude.config.files import display
 from etude.dialects.openmm.reading.imported import broken_imports
 from etude.dialects.openmm.reading.keys import keys_in, texts_of
 from etude.errors import ConfigError, EtudeError, frames_of, is_slip, nearest, printable
-from etude.records import record, replace
+from etude.fast_dataclass import record, replace
 
 if TYPE_CHECKING:
     from yaml import MarkedYAMLError

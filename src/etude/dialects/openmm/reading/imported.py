@@ -14,8 +14,8 @@ from etude.config.imports import near_module
 from etude.dialects import imports, ownership
 from etude.dialects.openmm.reading.syntax import CONFIG_HOMES, is_builtin, statements, tree_of
 from etude.errors import Finding, nearest, suggest
+from etude.fast_dataclass import record
 from etude.inspection import signatures as scan
-from etude.records import record
 
 
 @record

@@ -15,8 +15,8 @@ from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.config.merge import DELETE
 from etude.dialects.openmm.reading.syntax import names_used
 from etude.errors import Finding, is_slip
+from etude.fast_dataclass import replace
 from etude.plan import Place
-from etude.records import replace
 
 #: Keys that say what a dict becomes.
 KINDS = ("type", "policy")

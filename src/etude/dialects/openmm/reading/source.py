@@ -16,8 +16,8 @@ from etude.dialects.openmm.errors import ConfigFileError, ConfigFileMissing, Con
 from etude.dialects.openmm.reading.places import Places, value_at
 from etude.dialects.openmm.reading.syntax import BASE, assigns_base, tree_of
 from etude.errors import nearest
+from etude.fast_dataclass import field, record
 from etude.plan import Place
-from etude.records import field, record
 
 SUFFIXES = (".py", ".json", ".yaml", ".yml")
 DEPRECATION = "_deprecation_"

@@ -34,7 +34,7 @@ from etude.dialects.openmm.reading.source import (
     with_predefined,
 )
 from etude.dialects.openmm.reading.syntax import BASE, assigns_base
-from etude.records import record
+from etude.fast_dataclass import record
 
 
 @record

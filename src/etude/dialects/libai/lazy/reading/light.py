@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-from etude.records import is_dataclass
+from etude.fast_dataclass import is_dataclass
 
 #: Set while configs are read with these classes.
 light: ContextVar[bool] = ContextVar("light", default=False)

@@ -17,7 +17,7 @@ from typing import Any
 from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.lazy.reading.errors import hinted, near
 from etude.dialects.libai.lazy.reading.sketches import sketched
-from etude.records import record
+from etude.fast_dataclass import record
 
 PREFIX = "_cfg_loader"
 

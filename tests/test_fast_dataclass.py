@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etude.records import field, field_names, is_dataclass, record, replace
+from etude.fast_dataclass import field, field_names, is_dataclass, record, replace
 
 
 @record

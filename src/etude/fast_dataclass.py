@@ -1,4 +1,4 @@
-"""Records that start fast.
+"""A frozen dataclass that is fast to define.
 
 ``@record`` makes what ``@dataclass(frozen=True)`` makes, and ``@record(frozen=False)`` what ``@dataclass`` makes;
 :func:`dataclasses.replace`, ``fields`` and ``asdict`` take its objects. A dataclass compiles six methods for each
