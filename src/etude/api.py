@@ -15,7 +15,8 @@ from etude.config.tree import Tree
 from etude.dialects.config_lines import point_out
 from etude.dist import reports
 from etude.dist.world import World
-from etude.errors import ConfigError, Finding, UserError, place_of, printable, suggest
+from etude.errors import ConfigError, Finding, UserError, place_of, printable
+from etude.errors.spelling import suggest
 from etude.fast_dataclass import record, replace
 from etude.inspection.paths import missing_data
 from etude.plan import Plan

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
 from etude import builtins
-from etude.errors import ConfigError, UserCodeError, suggest, with_article
+from etude.errors import ConfigError, UserCodeError
+from etude.errors.spelling import suggest, with_article
 
 T = TypeVar("T")
 Factory = Callable[..., Any]

@@ -51,7 +51,8 @@ from etude.data.order import Sliced
 from etude.data.resume import Replay
 from etude.data.seeds import seed_rank
 from etude.dist.world import World
-from etude.errors import ConfigError, UserError, nearest, suggest
+from etude.errors import ConfigError, UserError
+from etude.errors.spelling import nearest, suggest
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.ema import Ema
 from etude.hooks.evaluate import Evaluate

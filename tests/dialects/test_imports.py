@@ -13,7 +13,8 @@ import torch
 from etude.dialects import imports
 from etude.dialects.mmcv1 import overlay as layers
 from etude.dialects.mmengine import overlay
-from etude.errors import OutOfScope, release_hint, said_in_worker
+from etude.errors import OutOfScope
+from etude.errors.advice import release_hint, said_in_worker
 from tests import zygote
 
 

@@ -11,7 +11,8 @@ from etude.checkpoint.formats import folders
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.storage.places import local_path, locate
 from etude.checkpoint.store import STEP, Store
-from etude.errors import NoCheckpoint, ResumeError, nearest, printable, suggest
+from etude.errors import NoCheckpoint, ResumeError, printable
+from etude.errors.spelling import nearest, suggest
 from etude.metrics.direction import lower_is_better
 
 FOLDER = "checkpoints"

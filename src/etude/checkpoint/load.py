@@ -15,7 +15,8 @@ from etude.checkpoint.formats import safetensors
 from etude.checkpoint.manifest import Damaged, Manifest, Stored, Withheld
 from etude.checkpoint.storage.disk import PIECE
 from etude.checkpoint.storage.places import Disk
-from etude.errors import ResumeError, nearest, printable
+from etude.errors import ResumeError, printable
+from etude.errors.spelling import nearest
 from etude.fast_dataclass import record
 from etude.units import human
 

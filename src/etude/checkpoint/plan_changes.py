@@ -16,7 +16,8 @@ from typing import Any
 
 from etude.config.dump import redact
 from etude.config.tree import Path, Tree
-from etude.errors import ConfigError, Finding, suggest
+from etude.errors import ConfigError, Finding
+from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
 from etude.plan import Place, Plan, Spec
 from etude.units import Amount

@@ -14,7 +14,8 @@ from etude.checkpoint.find import find, is_native
 from etude.checkpoint.formats import folders
 from etude.checkpoint.storage.places import locate
 from etude.dist.shards import like
-from etude.errors import ConfigError, ResumeError, nearest, printable, suggest
+from etude.errors import ConfigError, ResumeError, printable
+from etude.errors.spelling import nearest, suggest
 from etude.fast_dataclass import field, record
 
 #: Where other systems keep the weights inside their files.

@@ -13,22 +13,9 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from etude import __version__
-from etude.errors import (
-    DataError,
-    EtudeError,
-    HookError,
-    UserCodeError,
-    elsewhere,
-    frames_of,
-    is_library,
-    lost_worker,
-    missing_hint,
-    nearest,
-    printable,
-    raised_in_worker,
-    release_hint,
-    suggest,
-)
+from etude.errors import DataError, EtudeError, HookError, UserCodeError, printable
+from etude.errors.advice import frames_of, is_library, lost_worker, missing_hint, raised_in_worker, release_hint
+from etude.errors.spelling import elsewhere, nearest, suggest
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 #: verb → (module, one line for --help), in the order a new user meets them.
@@ -132,7 +119,7 @@ def _meant_command(word: str) -> str:
     """Return what was probably meant by a word that is no command: another one, or to train a config."""
     if not word.endswith((".yaml", ".yml", ".json", ".toml", ".py")):
         return suggest(word, VERBS)
-    from etude.config.scripts import script_line
+    from etude.config.files import script_line
 
     try:
         with open(word, encoding="utf-8") as file:

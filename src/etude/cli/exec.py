@@ -20,7 +20,8 @@ import sys
 from glob import glob
 
 from etude.cli.flags import positive
-from etude.errors import DataError, EtudeError, UserCodeError, UserError, nearest
+from etude.errors import DataError, EtudeError, UserCodeError, UserError
+from etude.errors.spelling import nearest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from etude.config.from_yaml import parse_value
 from etude.config.tree import Path, Tree, dotted
-from etude.errors import ConfigError, Finding, suggest
+from etude.errors import ConfigError, Finding
+from etude.errors.spelling import suggest
 from etude.plan import Place
 
 _GROUP = "defaults."

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 from etude.plan import Spec
 from etude.units import parse
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import suppress
 from typing import Any
 
 from etude.config.tree import Tree
-from etude.errors import ConfigError, nearest, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import nearest, suggest
 from etude.plan import Place
 
 ENDINGS = (".yaml", ".yml", ".json", ".toml", ".py")
+#: What a script does first that runs a project on Étude, and names that only a config would assign.
+_INSTALLS = ("etude.compat.install()", "compat.install()")
+_OF_CONFIGS = {"_base_", "model", "data", "train", "train_dataloader", "optim", "optimizer"}
 
 
 def load_file(path: str, *, python: bool = True, asked_by: str = "") -> Tree:
@@ -116,3 +121,28 @@ def _neighbours(path: str, folder: str) -> str:
     if near:
         return f"did you mean {stems[near]!r}?"
     return suggest("", names, most=5).replace("known:", "files here:", 1) if names else ""
+
+
+def script_line(text: str) -> int:
+    """Return the line that shows ``text`` to be a script and no config; 0 if none does.
+
+    >>> script_line("import etude.compat\\netude.compat.install()\\n"), script_line("model = 'MLP'\\n")
+    (2, 0)
+    """
+    if not re.search(r"compat\b[\s\S]*\binstall\(|__main__", text):
+        return 0
+    import ast
+
+    from etude.config.from_python import assigned
+
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return 0
+    names = assigned(module)
+    for statement in module.body:
+        if isinstance(statement, ast.Expr) and ast.unparse(statement) in _INSTALLS:
+            return statement.lineno
+        if isinstance(statement, ast.If) and "__main__" in ast.unparse(statement.test) and not {*names} & _OF_CONFIGS:
+            return statement.lineno
+    return 0

@@ -11,7 +11,8 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
-from etude.errors import Finding, suggest
+from etude.errors import Finding
+from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
 from etude.plan import Place
 

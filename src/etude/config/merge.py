@@ -12,7 +12,8 @@ from typing import Any
 
 from etude.config.files import ENDINGS, display, load_file
 from etude.config.tree import Path, Tree
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 from etude.plan import Place
 
 BASE = "_base_"

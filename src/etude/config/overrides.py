@@ -14,7 +14,8 @@ from etude.config.dump import public_override
 from etude.config.from_yaml import parse_value
 from etude.config.merge import put_places
 from etude.config.tree import Path, Tree, dotted
-from etude.errors import ConfigError, Finding, nearest, suggest
+from etude.errors import ConfigError, Finding
+from etude.errors.spelling import nearest, suggest
 from etude.plan import Place
 
 

@@ -23,7 +23,8 @@ from typing import Any, TypeVar, overload
 
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
-from etude.errors import ConfigError, Finding, elsewhere, meaning, nearest, suggest
+from etude.errors import ConfigError, Finding
+from etude.errors.spelling import elsewhere, meaning, nearest, suggest
 from etude.fast_dataclass import record
 from etude.plan import PRIORITIES, Place, Spec
 from etude.units import Amount, parse

@@ -14,7 +14,8 @@ from typing import Any
 
 from etude.config.from_yaml import scalar
 from etude.config.tree import Path, Tree, copied, dotted
-from etude.errors import ConfigError, Finding, suggest
+from etude.errors import ConfigError, Finding
+from etude.errors.spelling import suggest
 
 _REFERENCE = re.compile(r"\$?\$\{([^{}]*)\}")
 _FREE_PREFIX = "ETUDE_"

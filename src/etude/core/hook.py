@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from etude.errors import ConfigError, Finding, Stopped, printable, suggest
+from etude.errors import ConfigError, Finding, Stopped, printable
+from etude.errors.spelling import suggest
 from etude.inspection.points import EPOCH_POINTS as EPOCH_POINTS
 from etude.inspection.points import FOREIGN_POINTS as FOREIGN_POINTS
 from etude.inspection.points import POINTS as POINTS

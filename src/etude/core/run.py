@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from etude.core.hook import Call, Hook, HookTable
 from etude.dist.world import World
-from etude.errors import UserError, suggest
+from etude.errors import UserError
+from etude.errors.spelling import suggest
 from etude.events.record import Events
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from etude.core.nonfinite import guard_of
 from etude.core.run import Run
 from etude.core.stepping import Scaled, Searching, Stepping, needs_closure
 from etude.dist.shards import gradient, set_gradient, whole
-from etude.errors import ConfigError, UserCodeError, suggest
+from etude.errors import ConfigError, UserCodeError
+from etude.errors.spelling import suggest
 from etude.optim.gradients import ClipNorm, clear
 
 

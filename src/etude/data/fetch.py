@@ -21,7 +21,8 @@ from etude.data.collate import stack
 from etude.data.order import Task, share_of
 from etude.data.samplers import Again
 from etude.data.seeds import COLLATE, STREAM, Generator, generators, mix, mix_each, seed_process
-from etude.errors import ConfigError, printable, suggest
+from etude.errors import ConfigError, printable
+from etude.errors.spelling import suggest
 
 POLICIES = ("stop", "skip", "retry", "replace")
 Collate = Callable[[list[Any]], Any]

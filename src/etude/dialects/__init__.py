@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from etude.config.files import display, read_text
 from etude.config.tree import Tree
 from etude.dialects.base import Dialect
-from etude.errors import ConfigError, UserError, suggest
+from etude.errors import ConfigError, UserError
+from etude.errors.spelling import suggest
 from etude.plan import Plan
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _refuse_script(path: str, text: str) -> None:
     """Raise for a script: read as a config, it would run, or fail on a name that it rightly calls."""
     if not path.endswith(".py"):
         return
-    from etude.config.scripts import script_line
+    from etude.config.files import script_line
 
     if line := script_line(text):
         hint = f"run it by `etude exec {display(path)}`"

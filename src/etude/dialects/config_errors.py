@@ -14,16 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from etude.config.files import display
 from etude.config.tree import Path, Tree
-from etude.errors import (
-    ConfigError,
-    EtudeError,
-    ResumeError,
-    frames_of,
-    is_library,
-    printable,
-    release_hint,
-    said_in_worker,
-)
+from etude.errors import ConfigError, EtudeError, ResumeError, printable
+from etude.errors.advice import frames_of, is_library, release_hint, said_in_worker
 from etude.fast_dataclass import replace
 from etude.plan import Place, Plan
 

@@ -18,7 +18,8 @@ from types import ModuleType
 from typing import Any
 
 from etude.dialects import ownership
-from etude.errors import OutOfScope, UserError, nearest, suggest
+from etude.errors import OutOfScope, UserError
+from etude.errors.spelling import nearest, suggest
 from etude.registry import resolve
 
 #: Dialects that answer to import names, and the packages that each answers to: every import of the process asks, and

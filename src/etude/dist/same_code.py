@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from etude import __version__
-from etude.errors import is_library
+from etude.errors.advice import is_library
 
 
 def versions() -> dict[str, str]:

@@ -11,7 +11,8 @@ from torch import nn
 
 from etude.dist import shards
 from etude.dist.world import World
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
 from etude.plan import Parallel
 

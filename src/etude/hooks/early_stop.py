@@ -7,7 +7,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from etude.core.hook import Hook
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 from etude.metrics.direction import improves, lower_is_better
 from etude.units import Amount, parse
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.optim import lr_scheduler
 
 from etude.core.hook import Call, Hook
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 from etude.plan import Schedule as SchedulePlan
 from etude.schedules.phases import Timeline, resolve
 

@@ -11,7 +11,8 @@ import torch
 from torch import distributed
 
 from etude.core.hook import POINTS, Call, Hook
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 
 if TYPE_CHECKING:
     from etude.core.run import Run

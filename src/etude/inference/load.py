@@ -27,7 +27,8 @@ from etude.core.forward import Forward
 from etude.core.predict import inputs_of, predict
 from etude.data.datasets.images import SUFFIXES, Pictures
 from etude.data.loader import Loader, is_stream
-from etude.errors import ConfigError, DataError, NoCheckpoint, UserError, printable, suggest
+from etude.errors import ConfigError, DataError, NoCheckpoint, UserError, printable
+from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
 from etude.losses.outputs import SCORE_KEYS
 from etude.plan import Plan, Spec

@@ -19,7 +19,8 @@ from zlib import crc32
 from etude import builtins
 from etude.config.imports import Import, find_imports
 from etude.config.tree import Tree
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
 from etude.inspection import signatures as scan
 from etude.inspection.signatures import Parameter, Registered, Signature

@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from etude.errors import Finding, nearest, suggest
+from etude.errors import Finding
+from etude.errors.spelling import nearest, suggest
 from etude.fast_dataclass import replace
 from etude.plan import Plan, Spec
 from etude.registry import DATASETS

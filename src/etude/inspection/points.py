@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from etude.errors import nearest
+from etude.errors.spelling import nearest
 
 STEP_POINTS = ("before_step", "after_forward", "before_update", "after_step")
 EPOCH_POINTS = ("before_epoch", "after_epoch")

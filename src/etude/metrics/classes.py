@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 
 
 class Accuracy:

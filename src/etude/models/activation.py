@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.modules import activation as torch_activation
 
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 
 
 def activation_of(name: str) -> type[nn.Module]:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 
 _log = logging.getLogger("etude.models")
 #: Backends of ``torch.compile`` that need a C++ compiler for a CPU.

@@ -12,7 +12,8 @@ from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
 from etude.dist.shards import is_sharded
-from etude.errors import ConfigError, EtudeError, UserCodeError, suggest
+from etude.errors import ConfigError, EtudeError, UserCodeError
+from etude.errors.spelling import suggest
 from etude.optim.dynamo import spare_dynamo
 from etude.optim.foreach import EXACT
 from etude.optim.groups import make_groups, named_parameters

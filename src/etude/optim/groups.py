@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from etude.errors import ConfigError, nearest
+from etude.errors import ConfigError
+from etude.errors.spelling import nearest
 from etude.fast_dataclass import record
 from etude.plan import Group
 

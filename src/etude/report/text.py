@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from etude.config.files import read_json
-from etude.errors import UserError, nearest, printable, suggest
+from etude.errors import UserError, printable
+from etude.errors.spelling import nearest, suggest
 from etude.metrics.direction import is_scored
 from etude.preview.draw import text_plot
 from etude.report.records import CLOCK, Curve, Records

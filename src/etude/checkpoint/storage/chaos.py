@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
 
 FAULTS = {

@@ -21,7 +21,8 @@ from etude.checkpoint.storage.places import LocalDisk, local_path, locate
 from etude.checkpoint.tools import content
 from etude.checkpoint.tools.content import NATIVE, Content
 from etude.checkpoint.write import Job, Outcome, write_checkpoint
-from etude.errors import ConfigError, SaveError, UserError, nearest, printable
+from etude.errors import ConfigError, SaveError, UserError, printable
+from etude.errors.spelling import nearest
 
 #: A folder as ``torch.distributed.checkpoint`` writes and reads it.
 DCP = "dcp"

@@ -14,7 +14,8 @@ from etude.checkpoint.retention import Retention
 from etude.checkpoint.storage import disk
 from etude.checkpoint.storage.places import LocalDisk, local_path, locate
 from etude.checkpoint.store import Store
-from etude.errors import ResumeError, UserError, printable, suggest
+from etude.errors import ResumeError, UserError, printable
+from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
 from etude.units import human
 

@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _listed(listed: Mapping[str, Mapping[str, str]], dialect: str, kind: str | None) -> int:
-    from etude.errors import UserError, suggest
+    from etude.errors import UserError
+    from etude.errors.spelling import suggest
 
     tables = {word: entries for word, entries in listed.items() if kind is None or _bare(word) == _bare(kind)}
     if not tables:

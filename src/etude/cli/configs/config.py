@@ -8,7 +8,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from etude.cli.flags import add_dialect
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 
 if TYPE_CHECKING:
     from etude.config.tree import Path, Tree

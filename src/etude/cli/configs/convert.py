@@ -93,21 +93,21 @@ def fitting_rules(config: dict[str, Any], output: str) -> list[str]:
         useless += [number] if len(rest) == len(left) else []
         left = rest
     config["optim"]["groups"] = [rule for number, rule in enumerate(rules) if number not in useless]
-    told = [str(rules[number].get("match") or rules[number].get("kind")) for number in useless]
-    return [f"left out of `optim.groups`, because no parameter is left for them: {', '.join(told)}"] if told else []
+    names = [str(rules[number].get("match") or rules[number].get("kind")) for number in useless]
+    return [f"left out of `optim.groups`, because no parameter is left for them: {', '.join(names)}"] if names else []
 
 
 def adapters(config: dict[str, Any]) -> list[str]:
     """Return the adapters that a config names, each with how to do without it, as its docstring says."""
     from etude.registry import resolve
 
-    told = []
+    found = []
     for name in dict.fromkeys(_names(config)):
         module, _, attribute = name.rpartition(".")
         document = (inspect.getdoc(resolve(f"{module}:{attribute}")) or "").replace("``", "`")
         ways = [part.partition(_WITHOUT)[2] for part in document.split("\n\n") if part.startswith(_WITHOUT)]
-        told += [f"{attribute}: {way}" for way in ways]
-    return told
+        found += [f"{attribute}: {way}" for way in ways]
+    return found
 
 
 def _names(value: Any) -> Iterator[str]:

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     changed = changed_keys(runs)
     keys = {key for one in runs for key in one.plan}
     if args.sort not in (*_SORTS, *keys) and all(metric_of(one, args.sort) is None for one in runs):
-        from etude.errors import suggest
+        from etude.errors.spelling import suggest
 
         known = sorted({name for one in runs for name in one.best})
         different = sorted({key for own in changed.values() for key in own})
@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_states(asked: list[str]) -> None:
-    from etude.errors import UserError, suggest
+    from etude.errors import UserError
+    from etude.errors.spelling import suggest
     from etude.report.status import STATES
 
     for state in asked:

@@ -100,7 +100,7 @@ def _best_metric(plan: Plan) -> str:
 
 def _require_metric(plan: Plan, metric: str) -> None:
     """Refuse a metric that no evaluation of the config records, where that is known."""
-    from etude.errors import suggest
+    from etude.errors.spelling import suggest
     from etude.inspection.check.results import is_recorded, result_names
 
     names, certain = result_names(plan)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from etude.data.datasets.missing import cannot_be_read
 from etude.data.datasets.tensors import TensorData
-from etude.errors import ConfigError, DataError, suggest
+from etude.errors import ConfigError, DataError
+from etude.errors.spelling import suggest
 
 
 class Csv(TensorData):

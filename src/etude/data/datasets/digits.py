@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from etude.data.datasets.tensors import TensorData
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 
 _TRAIN_SHARE = 0.8
 

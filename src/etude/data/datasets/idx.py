@@ -13,7 +13,8 @@ from torch import Tensor
 
 from etude.data.datasets.missing import not_there
 from etude.data.fingerprint import checksum_of_tensors
-from etude.errors import ConfigError, DataError, suggest
+from etude.errors import ConfigError, DataError
+from etude.errors.spelling import suggest
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _PREFIXES = {"train": "train", "val": "t10k", "test": "t10k"}

@@ -14,7 +14,8 @@ from torch import Tensor
 from etude.data.datasets.csv import require_classes
 from etude.data.datasets.missing import cannot_be_read, not_there
 from etude.data.fingerprint import checksum_of_files
-from etude.errors import ConfigError, DataError, MissingExtra, suggest
+from etude.errors import ConfigError, DataError, MissingExtra
+from etude.errors.spelling import suggest
 
 ARROW = (".arrow", ".feather", ".ipc")
 

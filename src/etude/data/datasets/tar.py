@@ -15,7 +15,8 @@ import torch
 from etude.data.datasets.images import SUFFIXES, read_image
 from etude.data.datasets.tables import paths_of
 from etude.data.fingerprint import checksum_of_files
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 
 
 class Tar:

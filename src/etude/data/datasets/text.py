@@ -9,7 +9,8 @@ from torch import Tensor
 
 from etude.data.datasets.missing import cannot_be_read
 from etude.data.fingerprint import checksum_of_tensors
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 
 
 class Characters:

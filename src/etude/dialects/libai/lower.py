@@ -25,7 +25,8 @@ from etude.dialects.libai.lazy.reading.sketches import asleep, by_name
 from etude.dialects.libai.lazy.targets import locate, target_name
 from etude.dialects.libai.places import key_of, project_folders, survey_files, way_of
 from etude.dialects.libai.schema import KEYS, NAMESPACES
-from etude.errors import ConfigError, EtudeError, Finding, is_slip, meaning, nearest
+from etude.errors import ConfigError, EtudeError, Finding
+from etude.errors.spelling import is_slip, meaning, nearest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.units import Amount
 

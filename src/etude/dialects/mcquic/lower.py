@@ -15,7 +15,8 @@ from etude.config.tree import Path, Tree, dotted
 from etude.dialects import ownership
 from etude.dialects.mcquic.names import REGISTERED
 from etude.dialects.mcquic.schema import TARGETS, fields, is_required
-from etude.errors import ConfigError, Finding, nearest, suggest
+from etude.errors import ConfigError, Finding
+from etude.errors.spelling import nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 from etude.plan import HookPlan, Loader, Optimizer, Phase, Plan, Schedule, Spec, Training

@@ -55,7 +55,7 @@ class _Config(Conversion):
         return self.component(("model",), self._target(("model",), "MODELS", "CLASSIFIERS"))
 
     def _target(self, way: Path, *tables: str) -> str:
-        """Return ``module:attribute`` of a ``type``: a class of the user's modules, else one that Étude provides."""
+        """Return ``module:attribute`` of a ``type``: a user-defined class, else one that Étude provides."""
         name = str(self.tree.get(*way, "type"))
         own = [self.low.registered[table, name] for table in tables if (table, name) in self.low.registered]
         module, _, attribute = name.rpartition(".")

@@ -18,7 +18,8 @@ from etude.dialects.mmcv1.projects import PROJECTS, installed
 from etude.dialects.openmm.checks.lowering import NOT_ARGUMENTS, Lowering, beside_arguments
 from etude.dialects.openmm.checks.project_sources import registered, scoped
 from etude.dialects.openmm.checks.source_coverage import reads_all
-from etude.errors import Finding, is_slip, nearest, suggest
+from etude.errors import Finding
+from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 
 _HOMES = ("mmcls.models.", "mmcls.datasets.", "mmcv.cnn.", "mmtrack.datasets.")

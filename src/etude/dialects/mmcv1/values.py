@@ -24,7 +24,7 @@ from etude.dialects.openmm.checks.schemas import written
 from etude.dialects.openmm.checks.typos import report_methods
 from etude.dialects.openmm.checks.weights import report_weights
 from etude.dialects.openmm.metric_rules import GREATER_KEYS, LESS_KEYS, guess
-from etude.errors import is_slip, nearest, suggest
+from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 

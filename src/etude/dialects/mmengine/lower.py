@@ -22,7 +22,8 @@ from etude.dialects.openmm.reading.errors import reported_by_line
 from etude.dialects.openmm.reading.imported import broken_imports
 from etude.dialects.openmm.reading.inherited import report_inherited, report_late_changes
 from etude.dialects.openmm.reading.tree import refuse_python, tree_of
-from etude.errors import Finding, nearest, suggest
+from etude.errors import Finding
+from etude.errors.spelling import nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount
 

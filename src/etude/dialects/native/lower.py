@@ -10,7 +10,8 @@ from typing import Any
 from etude.config import read as read_files
 from etude.config.reader import Fields, spec_at
 from etude.config.tree import Path, Tree, dotted
-from etude.errors import ConfigError, Finding, nearest, suggest
+from etude.errors import ConfigError, Finding
+from etude.errors.spelling import nearest, suggest
 from etude.plan import (
     NONFINITE,
     NOWHERE,

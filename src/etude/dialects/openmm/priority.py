@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from etude.errors import suggest
+from etude.errors.spelling import suggest
 from etude.plan import PRIORITIES
 
 

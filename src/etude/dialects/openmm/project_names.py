@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from etude.dialects import ownership
-from etude.errors import is_slip, nearest, suggest
+from etude.errors.spelling import is_slip, nearest, suggest
 
 #: Package to install → its hooks, optimizers and samplers that Étude does not have.
 _OWNERS = {

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etude.config.conform import Misfit, conform
-from etude.errors import Finding, nearest, suggest, with_article
+from etude.errors import Finding
+from etude.errors.spelling import nearest, suggest, with_article
 from etude.fast_dataclass import replace
 from etude.inspection import signatures as scan
 from etude.inspection.check.packages import check_package

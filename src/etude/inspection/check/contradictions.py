@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import pairwise
 
-from etude.errors import ConfigError, Finding, nearest, suggest
+from etude.errors import ConfigError, Finding
+from etude.errors.spelling import nearest, suggest
 from etude.inspection.check.results import is_recorded, result_names
 from etude.inspection.length import check_length, length_of
 from etude.plan import Phase, Plan, Schedule, Spec

@@ -15,7 +15,8 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from etude.errors import Finding, is_slip, nearest, suggest
+from etude.errors import Finding
+from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.plan import Plan, Spec
 from etude.registry import WRITERS

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 
-from etude.errors import Finding, nearest
+from etude.errors import Finding
+from etude.errors.spelling import nearest
 from etude.plan import Plan
 from etude.preview.explain import Facts
 from etude.units import Amount, human

@@ -8,7 +8,8 @@ from typing import Any
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import names
 from etude.dialects.libai.lazy.targets import target_name
-from etude.errors import Finding, is_slip, nearest, suggest
+from etude.errors import Finding
+from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures
 from etude.inspection.index import kept
 from etude.inspection.signatures import Parameter, Signature

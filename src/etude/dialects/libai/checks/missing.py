@@ -12,7 +12,9 @@ from etude.dialects.libai import names
 from etude.dialects.libai.checks.calls import named_targets
 from etude.dialects.libai.lazy.reading.errors import is_users, modules_in
 from etude.dialects.libai.lazy.reading.sketches import FAMILY, absent_imports
-from etude.errors import Finding, install_hint, is_slip, nearest
+from etude.errors import Finding
+from etude.errors.advice import install_hint
+from etude.errors.spelling import is_slip, nearest
 from etude.inspection import signatures
 
 

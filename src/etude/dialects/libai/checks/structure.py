@@ -13,7 +13,8 @@ from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.reading.sketches import Unread, as_text
 from etude.dialects.libai.places import way_of
 from etude.dialects.libai.schema import KEYS
-from etude.errors import Finding, nearest, suggest
+from etude.errors import Finding
+from etude.errors.spelling import nearest, suggest
 from etude.inspection.signatures import class_of
 
 #: The required sections of LiBai's and of detectron2's configs.

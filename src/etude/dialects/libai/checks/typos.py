@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.places import ORIGINS
 from etude.dialects.libai.schema import KEYS
-from etude.errors import Finding, is_slip, nearest
+from etude.errors import Finding
+from etude.errors.spelling import is_slip, nearest
 
 #: The keys of ``dataloader``, beside any of your own.
 _LOADERS = ("train", "test", "evaluator")

@@ -10,7 +10,8 @@ from typing import Any
 
 from etude.config.tree import Tree, dotted
 from etude.dialects.libai import schema
-from etude.errors import Finding, nearest
+from etude.errors import Finding
+from etude.errors.spelling import nearest
 
 _PYTHON = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "object": Mapping, "array": list}
 

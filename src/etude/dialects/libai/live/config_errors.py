@@ -19,7 +19,8 @@ from etude.dialects.libai.checks import arguments, calls, missing, structure, ty
 from etude.dialects.libai.lazy.extra import is_dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.reading.errors import put_on, raised_by_users, says
 from etude.dialects.libai.places import ORIGINS
-from etude.errors import ConfigError, EtudeError, Finding, UserCodeError, raised_in_worker
+from etude.errors import ConfigError, EtudeError, Finding, UserCodeError
+from etude.errors.advice import raised_in_worker
 
 #: Exceptions that may come from a wrong value.
 _REFUSALS = (TypeError, ValueError, AssertionError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError)

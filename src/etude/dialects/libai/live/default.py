@@ -222,7 +222,7 @@ class DefaultTrainer(TrainerBase):
     @classmethod
     def build_model(cls, cfg: Any) -> torch.nn.Module:
         assert try_get_key(cfg, "model") is not None, "cfg must contain `model` namespace"
-        # As in LiBai, the model itself is told of mixed precision in graph mode only.
+        # As in LiBai, only graph mode passes mixed precision on to the model.
         amp = bool(try_get_key(cfg, "train.amp.enabled", default=False)) and cfg.graph.enabled
         if try_get_key(cfg.model, "cfg.amp_enabled") is not None:
             cfg.model.cfg.amp_enabled = amp

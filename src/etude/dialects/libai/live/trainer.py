@@ -34,7 +34,8 @@ from etude.dialects.libai.live.events.storage import EventStorage, get_event_sto
 from etude.dialects.libai.live.optim.build import clip_grad
 from etude.dialects.libai.live.resume.resume import checkpointer_of, keep_state
 from etude.dialects.libai.live.resume.state import take_up
-from etude.errors import Diverged, UserCodeError, raised_in_worker
+from etude.errors import Diverged, UserCodeError
+from etude.errors.advice import raised_in_worker
 from etude.hooks.signals import saving_at_signals
 
 LossDict = Mapping[str, Any]

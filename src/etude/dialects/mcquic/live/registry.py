@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeVar
 import yaml
 
 from etude.checkpoint.formats.background import all_ours
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
 
 T = TypeVar("T")
 

@@ -37,15 +37,8 @@ from etude.dialects.openmm.config.config_v1 import Config
 from etude.dialects.openmm.logging import FORMAT
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
 from etude.dialects.openmm.utils.importing import import_modules_from_strings
-from etude.errors import (
-    ConfigError,
-    DataError,
-    EtudeError,
-    NoCheckpoint,
-    ResumeError,
-    UserCodeError,
-    release_hint,
-)
+from etude.errors import ConfigError, DataError, EtudeError, NoCheckpoint, ResumeError, UserCodeError
+from etude.errors.advice import release_hint
 from etude.fast_dataclass import replace
 from etude.hooks.signals import Signals, Stops
 from etude.plan import Plan

@@ -10,7 +10,8 @@ import traceback
 import etude
 from etude.config.files import display
 from etude.dialects.openmm.errors import ConfigAssertionError
-from etude.errors import DataError, UserCodeError, printable, release_hint
+from etude.errors import DataError, UserCodeError, printable
+from etude.errors.advice import release_hint
 
 _LIBRARIES = (os.path.dirname(os.path.abspath(etude.__file__)) + os.sep, "<frozen", sys.base_prefix)
 

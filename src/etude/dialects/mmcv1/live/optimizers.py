@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
-from etude.errors import suggest
+from etude.errors.spelling import suggest
 
 OPTIMIZERS = Registry("optimizer", scope="mmcv")
 OPTIMIZER_BUILDERS = Registry("optimizer builder", scope="mmcv")

@@ -19,7 +19,8 @@ from etude.dialects.mmcv1 import tracking
 from etude.dialects.mmcv1.live.runner.wiring import Wired, held_back
 from etude.dialects.mmcv1.live.utils import environment
 from etude.dialects.mmcv1.projects import Project
-from etude.errors import EtudeError, UserError, install_hint, release_hint
+from etude.errors import EtudeError, UserError
+from etude.errors.advice import install_hint, release_hint
 
 
 class Scripts:

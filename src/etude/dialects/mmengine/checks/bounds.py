@@ -19,7 +19,7 @@ from etude.dialects.openmm.checks.bounds import (
 )
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.weights import report_weights
-from etude.errors import nearest
+from etude.errors.spelling import nearest
 
 Given = Mapping[Any, Any]
 _SECTIONS = ("optim_wrapper", "default_hooks", "custom_hooks", "param_scheduler")

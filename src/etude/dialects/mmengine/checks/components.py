@@ -22,7 +22,7 @@ from etude.dialects.openmm.checks.source_coverage import reads_all
 from etude.dialects.openmm.checks.typos import Words, report_methods
 from etude.dialects.openmm.project_names import missing_mmcv, missing_project, owner_of, remedy
 from etude.dialects.openmm.reading.imported import imported_by, missing_name
-from etude.errors import is_slip, nearest, suggest
+from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 
 _HOOK = "etude.dialects.mmengine.live.hooks.hook:Hook"

@@ -10,7 +10,7 @@ from etude.config.tree import Path, dotted
 from etude.dialects.mmengine.checks.components import Components
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.metric_rules import GREATER_KEYS, LESS_KEYS, guess
-from etude.errors import nearest, suggest
+from etude.errors.spelling import nearest, suggest
 from etude.inspection import signatures as scan
 
 _HOOKS = ("default_hooks", "custom_hooks")

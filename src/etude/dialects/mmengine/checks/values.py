@@ -10,7 +10,7 @@ from etude.config.files import display
 from etude.config.tree import Path, dotted
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.project_names import MODULE2PACKAGE
-from etude.errors import is_slip, nearest, suggest
+from etude.errors.spelling import is_slip, nearest, suggest
 from etude.fast_dataclass import replace
 from etude.plan import Place
 

@@ -14,7 +14,8 @@ from etude.dialects.openmm.project_names import owner_of, remedy
 from etude.dialects.openmm.reading.imported import imported_by
 from etude.dialects.openmm.reading.syntax import names_used
 from etude.dialects.openmm.registries.registry_base import registered_by_hand
-from etude.errors import ConfigError, Finding, is_slip, nearest, suggest
+from etude.errors import ConfigError, Finding
+from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 from etude.plan import Place, Plan, Spec

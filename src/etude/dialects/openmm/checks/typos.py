@@ -18,7 +18,8 @@ from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.project_sources import scoped
 from etude.dialects.openmm.project_names import owner_of
 from etude.dialects.openmm.reading.syntax import names_used
-from etude.errors import Finding, is_slip, nearest
+from etude.errors import Finding
+from etude.errors.spelling import is_slip, nearest
 from etude.fast_dataclass import field, record, replace
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from etude.errors import suggest
+from etude.errors.spelling import suggest
 
 
 class MissingAttribute(AttributeError):

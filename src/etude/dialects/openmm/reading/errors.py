@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from etude.config.files import display
 from etude.dialects.openmm.reading.imported import broken_imports
 from etude.dialects.openmm.reading.keys import keys_in, texts_of
-from etude.errors import ConfigError, EtudeError, frames_of, is_slip, nearest, printable
+from etude.errors import ConfigError, EtudeError, printable
+from etude.errors.advice import frames_of
+from etude.errors.spelling import is_slip, nearest
 from etude.fast_dataclass import record, replace
 
 if TYPE_CHECKING:

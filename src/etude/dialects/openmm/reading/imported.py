@@ -13,7 +13,8 @@ from etude.config.files import display
 from etude.config.imports import near_module
 from etude.dialects import imports, ownership
 from etude.dialects.openmm.reading.syntax import CONFIG_HOMES, is_builtin, statements, tree_of
-from etude.errors import Finding, nearest, suggest
+from etude.errors import Finding
+from etude.errors.spelling import nearest, suggest
 from etude.fast_dataclass import record
 from etude.inspection import signatures as scan
 

@@ -14,7 +14,8 @@ from etude.config.tree import Path, Tree, dotted
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.config.merge import DELETE
 from etude.dialects.openmm.reading.syntax import names_used
-from etude.errors import Finding, is_slip
+from etude.errors import Finding
+from etude.errors.spelling import is_slip
 from etude.fast_dataclass import replace
 from etude.plan import Place
 

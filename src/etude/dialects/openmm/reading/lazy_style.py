@@ -14,7 +14,7 @@ from etude.dialects.openmm.reading import places
 from etude.dialects.openmm.reading.lazy_objects import LazyObject, read_base
 from etude.dialects.openmm.reading.source import Source, config_keys, near_files, parsed, read_text
 from etude.dialects.openmm.reading.syntax import assigns_base, fresh_tree, is_builtin, statements
-from etude.errors import suggest
+from etude.errors.spelling import suggest
 
 
 class ConfigParsingError(ConfigRuntimeError):

@@ -15,7 +15,7 @@ from etude.config.tree import Path
 from etude.dialects.openmm.errors import ConfigFileError, ConfigFileMissing, ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.reading.places import Places, value_at
 from etude.dialects.openmm.reading.syntax import BASE, assigns_base, tree_of
-from etude.errors import nearest
+from etude.errors.spelling import nearest
 from etude.fast_dataclass import field, record
 from etude.plan import Place
 
@@ -156,7 +156,7 @@ def _from_base(base: Any, dotted: str, path: str) -> Any:
     found = base
     for part in dotted.split("."):
         if not isinstance(found, dict) or part not in found:
-            from etude.errors import suggest
+            from etude.errors.spelling import suggest
 
             known = found if isinstance(found, dict) else ()
             raise ConfigKeyError(f"_base_.{dotted}: the bases have no {part!r}", at=path, hint=suggest(part, known))

@@ -11,7 +11,8 @@ from etude.dialects.config_errors import making
 from etude.dialects.openmm.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.registries.registry_base import RegistryTree
 from etude.dialects.openmm.registries.registry_v2 import plain
-from etude.errors import EtudeError, suggest
+from etude.errors import EtudeError
+from etude.errors.spelling import suggest
 
 
 class Registry(RegistryTree):

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from etude.dialects.openmm.errors import ConfigImportError, ConfigTypeError
-from etude.errors import frames_of
+from etude.errors.advice import frames_of
 
 #: The folder of this package.
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))

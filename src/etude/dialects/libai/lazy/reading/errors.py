@@ -15,7 +15,9 @@ from glob import glob
 
 from etude.config.files import display
 from etude.dialects.libai.names import MODULES
-from etude.errors import ConfigError, EtudeError, UserError, frames_of, is_library, is_slip, missing_hint, nearest
+from etude.errors import ConfigError, EtudeError, UserError
+from etude.errors.advice import frames_of, is_library, missing_hint
+from etude.errors.spelling import is_slip, nearest
 
 _ENVIRON = type(os.environ).__getitem__.__code__.co_filename
 _NO_NAME = r"cannot import name '(\w+)'"

@@ -14,7 +14,8 @@ from etude.dialects.libai import files
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.hooks.hooks import failed
 from etude.dialects.libai.live.trainer import HookBase
-from etude.errors import SaveError, nearest
+from etude.errors import SaveError
+from etude.errors.spelling import nearest
 
 
 class PeriodicCheckpointer(files.PeriodicCheckpointer, HookBase):

@@ -24,7 +24,8 @@ from etude.dialects.mmcv1.live.runner import exact_resume
 from etude.dialects.mmcv1.live.testing import multi_gpu_test, single_gpu_test
 from etude.dialects.openmm.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError, ConfigValueError
 from etude.dialects.openmm.metric_rules import GREATER_KEYS, LESS_KEYS, guess
-from etude.errors import SaveError, suggest
+from etude.errors import SaveError
+from etude.errors.spelling import suggest
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner

@@ -24,7 +24,7 @@ from etude.dialects.mmcv1.live.parallel import collate
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigValueError
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
-from etude.errors import suggest
+from etude.errors.spelling import suggest
 from etude.optim.lamb import LAMB
 
 MODELS = Registry("models", parent=MMCV_MODELS, scope="mmcls")

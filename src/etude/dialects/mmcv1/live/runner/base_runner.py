@@ -219,7 +219,7 @@ class BaseRunner(Resuming, Registration):
         return []
 
     def all_is_ours(self) -> bool:
-        """Return whether nothing of the user's acts between two steps: no hook, no runner."""
+        """Return whether no user-defined code acts between two steps: no hook, no runner."""
         return all_ours([self, *self._hooks])
 
     def _loop(self, engine: Run) -> None:

@@ -12,7 +12,7 @@ from etude.dialects.mmcv1.live.hooks.hook import GENERIC, HOOKS, Hook
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigValueError
 from etude.dialects.openmm.priority import Priority, get_priority
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
-from etude.errors import nearest, suggest
+from etude.errors.spelling import nearest, suggest
 
 _METHODS = (*Hook.stages, *dict.fromkeys(GENERIC.values()))
 

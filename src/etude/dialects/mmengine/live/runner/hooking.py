@@ -17,7 +17,7 @@ from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at, overrides
 from etude.dialects.mmengine.live.runner.views import Views
 from etude.dialects.openmm.priority import Priority, get_priority
 from etude.dialects.openmm.registries.root import HOOKS
-from etude.errors import nearest
+from etude.errors.spelling import nearest
 
 DEFAULT_HOOKS = {
     "runtime_info": {"type": "RuntimeInfoHook"},

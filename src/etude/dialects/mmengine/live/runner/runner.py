@@ -216,7 +216,7 @@ class Runner(Building, Checkpoints, Hooking):
         return model  # type: ignore[no-any-return]
 
     def all_is_ours(self) -> bool:
-        """Return whether nothing of the user's acts between two steps: no hook, no loop, no runner."""
+        """Return whether no user-defined code acts between two steps: no hook, no loop, no runner."""
         return all_ours([self, self.train_loop, *self.hooks])
 
     def val(self) -> dict[str, float]:
