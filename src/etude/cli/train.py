@@ -179,14 +179,18 @@ def _draw(folder: Path) -> None:
         print("\n".join(["", *draw(name, records.curves[name], height=4, width=60)]), file=sys.stderr)
 
 
+def _cores() -> int:
+    """Return the cores of this process: a scheduler may give fewer than the machine has. macOS does not tell."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _launch(args: argparse.Namespace) -> int:
     """Start the processes, and this command in each of them. Mistakes of the config are found before."""
     from etude.api import load_plan
     from etude.cli import main
     from etude.dist.launch import Launch, launch
 
-    # The cores of this process: a scheduler may give fewer than the machine has.
-    nproc, cores = args.nproc or 1, len(os.sched_getaffinity(0))
+    nproc, cores = args.nproc or 1, _cores()
     if nproc > cores and not args.device.startswith("cuda"):
         print(f"etude: warning: {nproc} processes share {counted(cores, 'core')}", file=sys.stderr)
     _require_endpoint(args)

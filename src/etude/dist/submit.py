@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from etude.dist.world import first_host
-from etude.errors import UserError
+from etude.errors import REQUEUE, UserError
 
-#: The exit code of a run that was saved to be started again.
-REQUEUE = 75
 #: submitit gives up after 3 time limits unless it is given another number: fewer than a long training takes.
 _TIME_LIMITS = 10_000
 _PORT = 29_400

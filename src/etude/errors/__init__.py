@@ -28,6 +28,9 @@ from typing import Any
 
 from etude.fast_dataclass import record, replace
 
+#: The exit code that asks a scheduler to queue the run again.
+REQUEUE = 75
+
 
 class EtudeError(Exception):
     """The root of all errors that Étude raises on purpose."""

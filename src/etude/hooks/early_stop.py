@@ -7,16 +7,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from etude.core.hook import Hook
-from etude.errors import ConfigError
+from etude.errors import REQUEUE, ConfigError
 from etude.errors.spelling import suggest
 from etude.metrics.direction import improves, lower_is_better
 from etude.units import Amount, parse
 
 if TYPE_CHECKING:
     from etude.core.run import Run
-
-#: For a scheduler: stopped with its state saved, may be queued again.
-REQUEUE = 75
 
 
 class EarlyStop(Hook):

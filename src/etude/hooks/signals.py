@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from etude.core.hook import Hook
-from etude.errors import SaveError, Stopped
+from etude.errors import REQUEUE, SaveError, Stopped
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.log import Log
 
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 SIGNALS = {
     "SIGTERM": ("stopped by SIGTERM", 143),
     "SIGINT": ("stopped by Ctrl-C", 130),
-    "SIGUSR1": ("stopped by SIGUSR1", 75),
+    "SIGUSR1": ("stopped by SIGUSR1", REQUEUE),
 }
-REQUEUE = 75
 #: The same by exit code.
 _REASONS = {code: (words, code) for words, code in SIGNALS.values()}
 #: Seconds that a run has to finish its step and save, once a signal came.
