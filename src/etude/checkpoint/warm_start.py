@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -230,10 +231,12 @@ def _grouped(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     for line in lines:
         head = ".".join(line[1].split(".")[:-1][:2])
         groups.setdefault((line[0], head), []).append(line)
-    return [
-        one[0] if len(one) == 1 or not head else (kind, f"{head}.*", f" ({len(one)} tensors)")
+    # Names at the top belong to no module, and stay as they are.
+    joined = (
+        one if len(one) == 1 or not head else [(kind, f"{head}.*", f" ({len(one)} tensors)")]
         for (kind, head), one in groups.items()
-    ]
+    )
+    return list(chain.from_iterable(joined))
 
 
 def _sum(match: Match) -> str:
