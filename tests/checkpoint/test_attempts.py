@@ -80,3 +80,32 @@ def test_a_record_that_cannot_be_written_is_reported_and_stops_nothing() -> None
     made.note(1)
     made.clear()
     assert len(said) == 1 and said[0].startswith(f"{NAME} cannot be written")
+
+
+def test_every_step_is_noted_in_the_same_place() -> None:
+    made = attempt(4)
+    for step in (5, 12345, 7):
+        made.note(step)
+        assert made.reached() == step
+    made.failed(7, ValueError("x"))
+    made.note(9)
+    made.failed(8, ValueError("y"))
+    assert json.loads(Path(NAME).read_text()) == {"lives": [], "how": "ValueError: y", "done": 8}
+    assert Path(NAME).stat().st_mode & 0o777 == 0o600
+    assert json.loads((attempt(4), Path(NAME).read_text())[1])["lives"] == [
+        {"base": 4, "step": 9, "how": "ValueError: y"}
+    ]
+
+
+def test_a_file_that_is_not_there_any_more_is_not_noted_in() -> None:
+    made = attempt(4)
+    Path(NAME).unlink()
+    made.note(5)
+    assert not Path(NAME).exists() and made.reached() == 0
+
+
+def test_no_more_attempts_are_remembered_than_decide() -> None:
+    for number in range(LIMIT + 3):
+        attempt(4, fails_at=number)
+    attempt(4)
+    assert [life["step"] for life in json.loads(Path(NAME).read_text())["lives"]] == [4, 5, 6][-LIMIT:]
