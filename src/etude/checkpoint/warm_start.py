@@ -77,9 +77,8 @@ def init_from(
 
 
 def _targets(prefix: Prefix, to: str) -> tuple[str, ...]:
-    """Return the submodules that weights are loaded into; empty: anywhere in the model."""
-    names = list(prefix.values()) if isinstance(prefix, Mapping) else [to]
-    return tuple(_dot(name) for name in names) if all(names) else ()
+    """Return how the names begin that weights are loaded into; all of them begin with an empty one."""
+    return tuple(map(_dot, prefix.values() if isinstance(prefix, Mapping) else [to]))
 
 
 def _dot(prefix: str) -> str:
