@@ -109,3 +109,11 @@ def test_no_more_attempts_are_remembered_than_decide() -> None:
         attempt(4, fails_at=number)
     attempt(4)
     assert [life["step"] for life in json.loads(Path(NAME).read_text())["lives"]] == [4, 5, 6][-LIMIT:]
+
+
+def test_the_last_failure_is_the_one_that_is_told() -> None:
+    for word in ("one", "two", "three"):
+        made = attempt(4)
+        made.failed(6, ValueError(word))
+    with pytest.raises(EtudeError, match="the last one: ValueError: three"):
+        attempt(4)

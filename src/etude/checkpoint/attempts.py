@@ -102,7 +102,7 @@ class Attempts:
         try:
             disk.write_atomically(str(self.path), lambda file: file.write(text))
             if noting:
-                file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
+                file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
                 self._noting = file, len(head.encode())
         except OSError as error:
             self.say(f"{NAME} cannot be written ({printable(str(error))}): a crash loop would not be noticed")

@@ -75,7 +75,7 @@ class Writer:
     def __init__(self, path: str, mode: int = 0o600) -> None:
         self.path = path
         ask("create", path)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, mode)
 
     def write(self, data: memoryview | bytes) -> int:
@@ -208,7 +208,7 @@ def open_file(path: str) -> IO[bytes]:
     """Open an ordinary file for reading; refuse a link, a pipe or a device in its place."""
     ask("open", path)
     # Opening a pipe would otherwise wait for a writer.
-    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "not an ordinary file", path)
