@@ -59,7 +59,7 @@ class Named(dict[str, int]):
 @pytest.mark.parametrize(
     "state",
     [
-        {"x": object()}, {"x": {1}}, [Named()], {"x": Pair(1, 2)}, {"x": (torch.ones(1),)}, {(1, 2): 3},
+        {"x": object()}, {"x": {1}}, [Named()], {"x": Pair(1, 2)}, {"x": (torch.ones(1),)}, {"x": (1, (2, torch.ones(1)), 3)}, {(1, 2): 3},
         {"x": torch.ones(1, dtype=torch.complex128)}, {"x": torch.eye(2).to_sparse()}, {"x": True, "y": [range(2)]},
     ],
 )  # fmt: skip
