@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etude.checkpoint.capture import DTYPE, SHAPE, Forms, capture
@@ -31,6 +31,7 @@ def test_containers_are_captured_to_the_depth_that_can_be_encoded(wrap: Callable
     assert capture("x", nested(1, MAX_DEPTH + 1, wrap)) is None
 
 
+@settings(max_examples=20)
 @given(
     st.integers(MAX_DEPTH - 3, MAX_DEPTH + 3),
     st.lists(st.sampled_from(WRAPS), min_size=1, max_size=3),
