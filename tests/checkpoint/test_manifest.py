@@ -117,3 +117,9 @@ def test_a_file_elsewhere_is_refused(change: Callable[[dict[str, Any]], Any]) ->
 )  # fmt: skip
 def test_a_plain_name_is_one_on_any_file_system(name: str, plain: bool) -> None:
     assert is_plain_name(name) is plain
+
+
+def test_texts_are_readable_and_their_checksum_is_that_of_every_version() -> None:
+    text = changed(lambda body: body.update(tag="é"))
+    assert parse(text).tag == "é"
+    assert '"tag": "é"' in parse(text).to_json().decode()
