@@ -29,8 +29,8 @@ class Attempts:
     def __init__(self, folder: str | os.PathLike[str], *, say: Callable[[str], Any]) -> None:
         self.path, self.say = Path(folder) / NAME, say
         self._lives: list[dict[str, Any]] = []
-        #: The open file, and where the number of steps is in it, while they are noted.
-        self._noting: tuple[int, int] | None = None
+        self._fd = -1
+        self._at = 0
 
     def begin(self, step: int, *, again: bool = False) -> None:
         """Record an attempt that starts after ``step`` steps. Refuse it if :data:`LIMIT` attempts in a row failed at
@@ -54,12 +54,9 @@ class Attempts:
 
     def note(self, step: int) -> None:
         """Record that ``step`` steps are done, unless the file cannot be written."""
-        if self._noting is None:
-            return
-        file, at = self._noting
         try:
-            # Of fixed width, so that no digit of the last number stays.
-            os.pwrite(file, b"%*d" % (_WIDTH, step), at)
+            # Of fixed width, so that no digit of the last number stays. A descriptor of -1 is an OSError.
+            os.pwrite(self._fd, b"%*d" % (_WIDTH, step), self._at)
         except OSError:
             self._stop_noting()
 
@@ -102,16 +99,15 @@ class Attempts:
         try:
             disk.write_atomically(str(self.path), lambda file: file.write(text))
             if noting:
-                file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-                self._noting = file, len(head.encode())
+                self._at = len(head.encode())
+                self._fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
             self.say(f"{NAME} cannot be written ({printable(str(error))}): a crash loop would not be noticed")
 
     def _stop_noting(self) -> None:
-        if self._noting is not None:
-            file, _ = self._noting
-            self._noting = None
-            os.close(file)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def _life(base: Any, step: Any, how: Any) -> dict[str, Any]:
