@@ -84,7 +84,7 @@ def follower(become: Become, tmp_path: Path) -> Iterator[Follower]:
     """The store of rank 1; this process is rank 0 afterwards."""
     become(1)
     made = Follower(tmp_path)
-    made.patience_for_ranks = 60.0
+    made.patience_for_ranks = 20.0
     yield made
     made.wait()
 
@@ -95,7 +95,7 @@ def test_two_ranks_save_one_checkpoint_that_a_single_process_reads(
     follower.prepare(share_of(1))
     follower.save(share_of(1), step=5)
     become(0)
-    leader = Leader(tmp_path)
+    leader = Leader(tmp_path, patience=40.0)
     leader.save(share_of(0), step=5)
     leader.close(), follower.close()
     loaded = leader.load("step-000000005")
@@ -112,7 +112,7 @@ def test_a_save_that_is_held_back_is_written_when_both_ask_for_it(
 ) -> None:
     follower.save(share_of(1), step=5, hold=True)
     become(0)
-    leader = Leader(tmp_path)
+    leader = Leader(tmp_path, patience=40.0)
     leader.save(share_of(0), step=5, hold=True)
     assert leader.is_free() and os.listdir(tmp_path) == []
     follower.commit(), leader.commit()
@@ -128,7 +128,7 @@ def test_a_weight_that_is_not_finite_on_any_rank_makes_a_checkpoint_apart(
     values[where] = float("nan")
     follower.save(share_of(1, values[1]), step=5, watch=["w"])
     become(0)
-    leader = Leader(tmp_path)
+    leader = Leader(tmp_path, patience=40.0)
     leader.save(share_of(0, values[0]), step=5, watch=["w"])
     leader.wait(), follower.wait()
     (outcome,) = leader.poll()
@@ -146,7 +146,7 @@ def test_a_disk_that_fails_for_one_rank_costs_the_save_of_all_and_is_named(
     with disk.gated(gate):
         follower.save(share_of(1), step=5)
         become(0)
-        leader = Leader(tmp_path, say=lines.append)
+        leader = Leader(tmp_path, patience=40.0, say=lines.append)
         leader.save(share_of(0), step=5)
         leader.close(), follower.close()
     assert "rank 1 on " in lines[0] and "bad disk" in lines[0] and os.listdir(tmp_path) == []
@@ -161,7 +161,7 @@ def test_a_rank_hears_that_there_is_no_folder_to_write_into(become: Become, foll
     with disk.gated(gate):
         follower.save(share_of(1), step=5)
         become(0)
-        leader = Leader(tmp_path, say=lines.append)
+        leader = Leader(tmp_path, patience=40.0, say=lines.append)
         leader.save(share_of(0), step=5)
         leader.close(), follower.close()
     assert len(lines) == 1 and "step 5 was not saved" in lines[0] and os.listdir(tmp_path) == []
@@ -174,7 +174,7 @@ def test_a_rank_without_shards_saves_nothing_and_asks_nobody(
     follower.prepare(whole), follower.save(whole, step=1)
     assert follower.is_free() and os.listdir(tmp_path) == []
     become(0)
-    leader = Leader(tmp_path)
+    leader = Leader(tmp_path, patience=40.0)
     leader.save(whole, step=1)
     leader.close()
     assert leader.load("step-000000001").manifest.shards == {}
@@ -186,7 +186,7 @@ def test_the_share_of_a_rank_is_announced_by_its_file(become: Become, follower: 
     try:
         follower.save(share_of(1), step=5)
         become(0)
-        leader = Leader(tmp_path)
+        leader = Leader(tmp_path, patience=40.0)
         leader.save(share_of(0), step=5)
         leader.close(), follower.close()
     finally:
@@ -205,7 +205,7 @@ def test_a_rank_that_keeps_silent_ends_the_save(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_busy_says_so_to_all_ranks(tmp_path: Path) -> None:
-    leader = Leader(tmp_path)
+    leader = Leader(tmp_path, patience=40.0)
     reached, release = threading.Event(), threading.Event()
 
     def gate(call: str, path: str, size: int) -> None:
@@ -221,7 +221,7 @@ def test_a_store_that_is_busy_says_so_to_all_ranks(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_is_read_by_every_rank_or_by_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    leader = Leader(tmp_path)
+    leader = Leader(tmp_path, patience=40.0)
     assert leader.resume() is None
     leader.save({"model": {"w": torch.ones(3)}}, step=1)
     leader.close()
@@ -256,3 +256,13 @@ def test_another_rank_reads_what_rank_0_found(
     (tmp_path / "step-000000001" / "model.safetensors").unlink()
     follower.resume()
     assert answers[1].endswith("step-000000001: model.safetensors is missing")
+
+
+def test_only_rank_0_removes_what_a_dead_save_left(become: Become, tmp_path: Path) -> None:
+    (tmp_path / ".step-000000001.tmp-1").mkdir()
+    become(1)
+    Follower(tmp_path, write=True)
+    assert os.listdir(tmp_path) == [".step-000000001.tmp-1"]
+    become(0)
+    Leader(tmp_path, say=print)
+    assert os.listdir(tmp_path) == []
