@@ -68,6 +68,7 @@ def test_common_names_are_those_of_all_systems_and_the_rest_keeps_its_own() -> N
         "trainer.x": {"y": 1},
     }  # fmt: skip
     assert Content("x", "state_dict", dict(W)).common_parts() == {"model": W}
+    assert Content("x", "torch", {"model": W, "seed": 5}).common_parts() == {"model": W, "seed": 5}
     assert Content("x", "torch", {"model": W, "trainer": 3, "step": 9}, step=0).common_parts() == {
         "model": W, "step": 0, "trainer": 3,
     }  # fmt: skip
