@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,13 @@ def test_the_last_failure_is_the_one_that_is_told() -> None:
         made.failed(6, ValueError(word))
     with pytest.raises(EtudeError, match="the last one: ValueError: three"):
         attempt(4)
+
+
+def test_nothing_is_noted_before_an_attempt_and_after_it(capfd: pytest.CaptureFixture[str]) -> None:
+    made = Attempts(".", say=print)
+    made.note(5), made.clear()
+    os.fstat(1)
+    made.begin(0)
+    made.clear(), made.note(7), made.clear()
+    os.fstat(1)
+    assert capfd.readouterr().out == "" and not Path(NAME).exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,15 @@ def test_a_message_is_told_without_its_path(path: str, text: str, left: str) -> 
 )  # fmt: skip
 def test_the_epoch_is_found_in_the_words_of_its_system(state: dict[str, Any], epoch: int | None) -> None:
     assert folders.epoch_in(state) == epoch
+
+
+def test_one_file_without_checksums_is_enough_to_miss_a_changed_bit() -> None:
+    save("w/model_0000009/model", iter=9)
+    torch.save({"a": 1}, "w/model_0000009/trainer", _use_new_zipfile_serialization=False)
+    assert fault("w/model_0000009") == "" and not has_checksums("w/model_0000009")
+
+
+def test_what_can_be_read_byte_by_byte_may_still_be_no_checkpoint() -> None:
+    with zipfile.ZipFile("x.pth", "w") as archive:
+        archive.writestr("notes.txt", "no tensors")
+    assert damage("x.pth") == "" and fault("x.pth") == "a zip file, but not one of torch"

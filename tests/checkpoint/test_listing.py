@@ -224,3 +224,26 @@ def test_links_and_pointed_ones_of_another_system_stay() -> None:
     Path("w/last_checkpoint").write_text("epoch_1.pth")
     assert prune("w", Retention(last=1)).gone == ["epoch_2.pth"]
     assert sorted(os.listdir("w")) == ["epoch_0.pth", "epoch_1.pth", "epoch_3.pth", "last_checkpoint"]
+
+
+def test_checkpoints_of_another_user_are_listed_and_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = saved("c", 1, 2)
+    uid = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+    assert [row[:2] for row in rows("c")] == [(names[0], "1"), (names[1], "2")]
+    assert all("another user" in one.wrong for one in check("c"))
+    assert [one.wrong for one in check("c", trust_owner=True)] == ["", ""]
+    assert prune("c", Retention(last=1)) == Pruned(gone=names[:1])
+
+
+def test_pruning_leaves_a_save_that_may_be_under_way() -> None:
+    saved("c", 1, 2)
+    Path("c/.step-000000003.tmp-1").mkdir()
+    prune("c", Retention(last=1))
+    assert Path("c/.step-000000003.tmp-1").exists()
+
+
+def test_a_pointer_is_a_file_and_may_end_with_a_slash() -> None:
+    names = saved("latest", 1, 2)
+    assert [os.path.basename(path) for path in listed("latest")[0]] == names
+    assert [os.path.basename(path) for path in listed("latest/latest/")[0]] == names[1:]

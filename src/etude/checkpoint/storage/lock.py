@@ -51,11 +51,10 @@ class Lock:
 
     def release(self) -> None:
         """Release the lock. A second call does nothing."""
-        if self._fd >= 0:
+        if _held.get(self._fd) is self:
             # The file stays: removing it could take the lock from a process that has just opened it.
-            fd, self._fd = self._fd, -1
-            _held.pop(fd, None)
-            os.close(fd)
+            del _held[self._fd]
+            os.close(self._fd)
 
     def __enter__(self) -> Lock:
         return self
