@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,50 @@ def test_a_record_that_cannot_be_written_is_reported_and_stops_nothing() -> None
     made.note(1)
     made.clear()
     assert len(said) == 1 and said[0].startswith(f"{NAME} cannot be written")
+
+
+def test_every_step_is_noted_in_the_same_place() -> None:
+    made = attempt(4)
+    for step in (5, 12345, 7):
+        made.note(step)
+        assert made.reached() == step
+    made.failed(7, ValueError("x"))
+    made.note(9)
+    made.failed(8, ValueError("y"))
+    assert json.loads(Path(NAME).read_text()) == {"lives": [], "how": "ValueError: y", "done": 8}
+    assert Path(NAME).stat().st_mode & 0o777 == 0o600
+    assert json.loads((attempt(4), Path(NAME).read_text())[1])["lives"] == [
+        {"base": 4, "step": 9, "how": "ValueError: y"}
+    ]
+
+
+def test_a_file_that_is_not_there_any_more_is_not_noted_in() -> None:
+    made = attempt(4)
+    Path(NAME).unlink()
+    made.note(5)
+    assert not Path(NAME).exists() and made.reached() == 0
+
+
+def test_no_more_attempts_are_remembered_than_decide() -> None:
+    for number in range(LIMIT + 3):
+        attempt(4, fails_at=number)
+    attempt(4)
+    assert [life["step"] for life in json.loads(Path(NAME).read_text())["lives"]] == [4, 5, 6][-LIMIT:]
+
+
+def test_the_last_failure_is_the_one_that_is_told() -> None:
+    for word in ("one", "two", "three"):
+        made = attempt(4)
+        made.failed(6, ValueError(word))
+    with pytest.raises(EtudeError, match="the last one: ValueError: three"):
+        attempt(4)
+
+
+def test_nothing_is_noted_before_an_attempt_and_after_it(capfd: pytest.CaptureFixture[str]) -> None:
+    made = Attempts(".", say=print)
+    made.note(5), made.clear()
+    os.fstat(1)
+    made.begin(0)
+    made.clear(), made.note(7), made.clear()
+    os.fstat(1)
+    assert capfd.readouterr().out == "" and not Path(NAME).exists()

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from etude.checkpoint.formats import foreign
-from etude.checkpoint.formats.background import Later, all_ours
+from etude.checkpoint.formats.background import Later, all_ours, wait
 from etude.checkpoint.formats.torch_file import save_file
 from etude.checkpoint.write import wait_for
 from etude.dialects.libai.live.hooks.hooks import CallbackHook
@@ -222,3 +222,26 @@ def test_a_save_is_waited_for_no_longer_than_patience_lasts() -> None:
     done.set()
     wait_for(done, "the save", patience=0.0, say=said.append)
     assert said == []
+
+
+def test_what_comes_after_a_save_that_is_over_is_done_at_once_unless_the_save_failed(later: Later) -> None:
+    held, done, told = Held(), [], []  # type: ignore[var-annotated]
+    held.may_write.set()
+    deferred(later, held, {"a": 1})
+    wait()
+    later.then(lambda: done.append("pointer"))
+    assert done == ["pointer"]
+    deferred(later, fail(SaveError("no space")), {"a": 2}, told.append)
+    wait()
+    later.then(lambda: done.append("never"))
+    later.settle()
+    assert done == ["pointer"] and len(told) == 1
+
+
+def test_a_save_after_the_run_is_written_at_once() -> None:
+    later, held = Later(), Held()
+    held.may_write.set()
+    with later.running(print):
+        pass
+    deferred(later, held, {"a": 1})
+    assert held.thread == threading.main_thread().name

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 
+from etude.checkpoint.manifest import Manifest, Stored, parse
+from etude.checkpoint.snapshot import Arena
 from etude.checkpoint.store import Store
 from etude.checkpoint.tools import content
 from etude.checkpoint.tools.convert import average, choose_layout, consolidate, convert
 from etude.checkpoint.warm_start import read_weights
+from etude.dist.shards import Piece
 from etude.errors import ConfigError, SaveError, UserError
 
 from .conftest import small_state
@@ -126,3 +131,67 @@ def test_only_native_checkpoints_in_pieces_are_put_together(source: str) -> None
         consolidate("a.pth", "whole")
     with pytest.raises(UserError, match="has whole tensors already"):
         consolidate(source, "whole")
+
+
+def test_what_a_file_does_not_say_is_0() -> None:
+    torch.save({"state_dict": {"w": torch.ones(1)}}, "bare.pth")
+    convert("bare.pth", "a.pth", layout="mmcv")
+    assert torch.load("a.pth", weights_only=True)["meta"] == {"epoch": 0, "iter": 0}
+    path, _ = convert("bare.pth", "native", layout="etude")
+    found = content.read(path)
+    assert os.path.basename(path) == "weights-000000000" and (found.step, found.epoch) == (0, 0)
+    convert("bare.pth", "a.safetensors")
+    with safe_open("a.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt", "epoch": "0", "iter": "0"}
+
+
+def test_a_conversion_takes_the_weights_at_a_key(source: str) -> None:
+    torch.save({"state_dict": {"w": torch.ones(1)}, "ema": {"w": torch.zeros(1)}}, "two.pth")
+    for layout, target in (("state_dict", "a.pth"), ("etude", "native"), ("dcp", "dcp")):
+        path, _ = convert("two.pth", target, layout=layout, key="ema")
+        assert content.read(path).weights()["w"].item() == 0
+
+
+def test_pieces_of_several_ranks_are_put_together_under_the_same_name() -> None:
+    whole = {"w": torch.arange(12.0).reshape(4, 3)}
+    names = ("state.json", "model.safetensors", "model.rank-1.safetensors")
+    pieces = [Piece(whole["w"][at : at + 2].clone(), (4, 3), (at, 0), saved_here=True) for at in (0, 2)]
+    folder = Path("c/step-000000007")
+    folder.mkdir(parents=True)
+    for rank, piece in enumerate(pieces):
+        for file in Arena(rank).take({"model": {"w": piece}}).files:
+            (folder / file.name).write_bytes(b"".join(file.pieces))
+    files = {name: (folder / name).read_bytes() for name in names}
+    stored = {name: Stored(len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()}
+    manifest = Manifest(
+        step=7, epoch=2, parts={"model": names[1]}, shards={"model": (names[2],)}, files=stored, world=2
+    )
+    (folder / "manifest.json").write_bytes(manifest.to_json())
+    path = consolidate("c/step-000000007", "whole")
+    assert path == "whole/step-000000007" and torch.equal(read_weights(path)["w"], whole["w"])
+    found = parse(Path(path, "manifest.json").read_bytes())
+    assert (found.step, found.epoch, found.world, found.shards) == (7, 2, 2, {})
+
+
+def test_a_folder_for_torch_is_written_whole_or_not_at_all(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("empty").mkdir()
+    assert convert(source, "empty", layout="dcp", optimizer=True) == ("empty", "dcp")
+    assert content.read("empty").optimizer() is not None and content.read("empty").step == 3
+
+    def full(*args: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SaveError, match=r"^b could not be written: .*No space left on device"):
+        convert(source, "b", layout="dcp")
+    assert sorted(os.listdir()) == ["c", "empty"]
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.float32, torch.float64, torch.complex64])
+def test_a_mean_of_large_numbers_does_not_overflow(kind: torch.dtype) -> None:
+    large = 60000.0 if kind is torch.float16 else 1e30
+    for name in ("0.pth", "1.pth"):
+        torch.save({"w": torch.tensor([large, 1.0]).to(kind)}, name)
+    assert average(["0.pth", "1.pth"], "mean.safetensors") == 1
+    mean = read_weights("mean.safetensors")["w"]
+    assert mean.dtype is kind and torch.equal(mean, torch.tensor([large, 1.0]).to(kind))

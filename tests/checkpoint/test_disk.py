@@ -83,3 +83,67 @@ def test_removing_a_folder_does_not_follow_links(tmp_path: Path) -> None:
     disk.remove_tree(str(tmp_path / "gone"))
     assert not (tmp_path / "gone").exists()
     assert (outside / "file").exists()
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 35])
+def test_a_write_is_cut_into_pieces_and_none_is_lost(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "PIECE", 10)
+    sizes: list[int] = []
+
+    def gate(call: str, path: str, size: int) -> None:
+        if call == "write":
+            sizes.append(size)
+
+    data = bytes(range(size))
+    with disk.gated(gate):
+        writer = disk.Writer(str(tmp_path / "x"))
+        assert writer.write(data) == size
+        writer.sync(), writer.close(), writer.close()
+    assert (tmp_path / "x").read_bytes() == data
+    assert sizes == [10] * (size // 10) + ([size % 10] if size % 10 else [])
+
+
+@pytest.mark.parametrize("keep", [0, 1, 4])
+def test_of_a_torn_write_the_first_bytes_arrive(tmp_path: Path, keep: int) -> None:
+    def gate(call: str, path: str, size: int) -> None:
+        if call == "write":
+            raise disk.Torn(keep, OSError(errno.EIO, "torn"))
+
+    writer = disk.Writer(str(tmp_path / "x"))
+    with disk.gated(gate), pytest.raises(OSError, match="torn"):
+        writer.write(b"abcd")
+    writer.close()
+    assert (tmp_path / "x").read_bytes() == b"abcd"[:keep]
+
+
+def test_gates_are_nested_and_the_last_call_is_remembered(tmp_path: Path) -> None:
+    seen: list[str] = []
+    with disk.gated(lambda call, path, size: seen.append(f"outer {call}")):
+        with disk.gated(lambda call, path, size: seen.append(f"inner {call}")):
+            disk.names(str(tmp_path))
+        disk.remove(str(tmp_path / "none"))
+    disk.make_folder(str(tmp_path / "a" / "b"))
+    assert seen == ["inner list", "outer remove"] and disk.last_call() == f"mkdir {tmp_path}/a/b"
+
+
+def test_a_folder_is_made_once_and_its_names_are_in_order(tmp_path: Path) -> None:
+    for _ in range(2):
+        disk.make_folder(str(tmp_path / "a"))
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+    for name in ("b", "a", "c"):
+        (tmp_path / "a" / name).touch()
+    assert disk.names(str(tmp_path / "a")) == ["a", "b", "c"]
+    assert disk.names(str(tmp_path / "none")) == disk.names(str(tmp_path / "a" / "b")) == []
+    disk.remove_tree(str(tmp_path / "none"))
+
+
+def test_a_link_stays_a_link_when_its_target_is_written(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    disk.write_atomically(tmp_path / "link", lambda file: file.write(b"new"), mode=0o600)
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_bytes() == b"new"
+    assert (tmp_path / "target").stat().st_mode & 0o777 == 0o600
+    long = tmp_path / ("x" * 255)
+    disk.write_atomically(long, lambda file: file.write(b"new"))
+    assert long.read_bytes() == b"new"

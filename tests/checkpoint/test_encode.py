@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, OrderedDict, deque
 from enum import IntEnum
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from etude.checkpoint.encode import MAX_DEPTH, decode, encode
 from etude.dist.shards import Piece
@@ -58,7 +61,7 @@ def test_tensors_of_one_path_get_names_of_their_own_and_the_same_tensor_has_one(
 )  # fmt: skip
 def test_a_value_comes_back_with_its_type(value: Any) -> None:
     made = encode("hook", value)
-    back = decode(made.tree, made.tensors)
+    back = decode(json.loads(json.dumps(made.tree, allow_nan=False)), made.tensors)
     assert back == value and type(back) is type(value)
 
 
@@ -160,3 +163,39 @@ def test_memory_is_one_tensor_only_if_type_form_and_steps_agree() -> None:
     made = encode("model", views)
     made.use([torch.full_like(one, 3) for one in made.sources])
     assert decode(made.tree, made.tensors)["e"].unique().tolist() == [3]
+
+
+def trees(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    keys = st.text(max_size=3) | st.integers() | st.sampled_from(["$dict", "$tensor", "$x"])
+    return st.recursive(
+        leaves,
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.lists(inner, max_size=3).map(tuple)
+            | st.dictionaries(keys, inner, max_size=3)
+            | st.builds(deque, st.lists(inner, max_size=3), st.none() | st.just(5))
+        ),
+        max_leaves=8,
+    )
+
+
+@given(trees(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.binary(max_size=3)))
+def test_any_tree_of_plain_values_comes_back_through_json(tree: Any) -> None:
+    text = json.dumps(encode("hook", tree).tree, allow_nan=False)
+    # Texts, because NaN differs from itself.
+    assert repr(decode(json.loads(text), {})) == repr(tree)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "once"),
+    [
+        (torch.ones(4), lambda one: one, True), (torch.ones(4), lambda one: one.view(4), True),
+        (torch.ones(4), lambda one: one[:3], False), (torch.ones(2, 2), lambda one: one.t(), False),
+        (torch.ones(2, 2), lambda one: one.view(4), False), (torch.ones(4), lambda one: one.view(torch.int32), False),
+        (torch.ones(4), lambda one: one.clone(), False), (torch.ones(0), lambda one: one, False),
+        (torch.ones(4), lambda one: one[1:], False),
+    ],
+)  # fmt: skip
+def test_only_the_same_numbers_have_one_place(first: torch.Tensor, second: Any, once: bool) -> None:
+    made = encode("model", {"a": first, "b": second(first)})
+    assert (len(made.tensors), made.aliases) == ((1, {"b": "a"}) if once else (2, {}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,45 @@ def test_a_native_checkpoint_is_known_by_its_manifest_or_its_name(run: str) -> N
     assert is_native("other")
     Path("step-000000001").mkdir()
     assert is_native("step-000000001") and not is_native("step-000000002")
+
+
+def test_looking_for_a_checkpoint_removes_nothing(run: str) -> None:
+    for folder in (f"{run}/checkpoints", "other"):
+        Path(folder, ".step-000000012.tmp-1").mkdir(parents=True)
+    find(run), find("other"), find_best(run, "loss")
+    with pytest.raises(NoCheckpoint):
+        find_best("other")
+    for folder in (f"{run}/checkpoints", "other"):
+        assert Path(folder, ".step-000000012.tmp-1").exists()
+
+
+def test_a_slash_at_the_end_changes_nothing(run: str) -> None:
+    assert find(f"{run}/checkpoints/latest/") == f"{run}/checkpoints/{NAMES[-1]}"
+    assert find(f"{run}//") == find(run)
+
+
+def test_weights_alone_are_found_where_nothing_else_is() -> None:
+    store = Store("run/checkpoints")
+    for step in (3, 12, 6):
+        store.save(small_state(step), step=step, weights_only=True)
+    store.close()
+    assert find("run/checkpoints") == "run/checkpoints/weights-000000012"
+    store.save(small_state(1), step=1)
+    store.close()
+    assert find("run/checkpoints") == "run/checkpoints/step-000000001"
+
+
+def test_a_name_is_looked_for_in_a_folder_elsewhere_and_a_url_is_what_it_says() -> None:
+    folder = f"memory://{uuid.uuid4().hex}/run/checkpoints"
+    store = Store(folder)
+    for step in (3, 6):
+        store.save(small_state(step), step=step)
+    store.close()
+    assert find("step-000000003", beside=folder) == f"{folder}/step-000000003"
+    with pytest.raises(NoCheckpoint):
+        find("step-000000004", beside=folder)
+    newest = f"{folder}/step-000000006"
+    assert find(folder) == find(f"{folder}/") == find(folder.removesuffix("/checkpoints")) == find(newest) == newest
+    assert find(f"{folder}/model.pth") == f"{folder}/model.pth"
+    Path("step-000000003").touch()
+    assert find("step-000000003", beside=folder) == "step-000000003"

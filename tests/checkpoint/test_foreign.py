@@ -352,3 +352,18 @@ def test_a_link_to_a_file_is_followed_and_a_folder_is_no_file(tmp_path: Path) ->
     assert foreign.read(tmp_path / "link.pth") == {"a": 1}
     with pytest.raises(ResumeError, match="a folder, where a file is needed"):
         foreign.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x80\x02X\x02\x00\x00\x00a{.", "a pickle, but not one of torch"),
+        (struct.pack("<Q", 1000) + b"{}", "the safetensors header is cut short"),
+        (struct.pack("<Q", 2) + b"[]", "neither a torch file nor safetensors"), (b"\x80", "damaged or not a checkpoint"),
+        (b"PK\x03\x04", "damaged or not a checkpoint"), (b"PK", "neither a torch file nor safetensors"),
+    ],
+)  # fmt: skip
+def test_a_file_is_told_by_its_first_bytes(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "x").write_bytes(data)
+    with pytest.raises(ResumeError, match=message):
+        foreign.read(tmp_path / "x")

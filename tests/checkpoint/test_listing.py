@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,17 @@ import torch
 
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.store import Store
-from etude.checkpoint.tools.listing import listed, native_names, newest_run, prune, rows, store_folder
+from etude.checkpoint.tools.listing import (
+    Checked,
+    Pruned,
+    check,
+    listed,
+    native_names,
+    newest_run,
+    prune,
+    rows,
+    store_folder,
+)
 from etude.errors import UserError
 
 from .conftest import small_state
@@ -144,3 +155,95 @@ def test_pruning_forgets_the_notes_of_a_file_and_a_folder_of_parts() -> None:
         Path(f"l/model_00000{step:02d}").mkdir(parents=True)
         torch.save({}, f"l/model_00000{step:02d}/model")
     assert prune("l", Retention(last=1)).gone == ["model_0000009"] and os.listdir("l") == ["model_0000019"]
+
+
+def test_a_folder_on_another_file_system_is_listed_and_pruned() -> None:
+    folder = f"memory://{uuid.uuid4().hex}/run"
+    assert store_folder(folder) == folder
+    names = saved(f"{folder}/checkpoints", 1, 2)
+    assert store_folder(folder) == f"{folder}/checkpoints"
+    assert [row[0] for row in rows(folder)] == names and native_names(f"{folder}/checkpoints") == names
+    assert [one.wrong for one in check(folder)] == ["", ""]
+    assert prune(f"{folder}/checkpoints", Retention(last=1)).gone == names[:1]
+    assert [row[0] for row in rows(folder)] == names[1:]
+    with pytest.raises(UserError, match=r"^no checkpoint in memory://none, of Étude or of a system that it knows$"):
+        rows("memory://none")
+
+
+def test_a_line_of_weights_alone_says_so_and_the_best_is_marked_without_metrics() -> None:
+    store = Store("c")
+    store.save(small_state(1), step=1)
+    store.wait()
+    store.save(small_state(2), step=2, weights_only=True)
+    store.close()
+    Path("c/best").write_text("step-000000001")
+    assert [(row[0], row[5]) for row in rows("c")] == [("step-000000001", "  (best)"), ("weights-000000002", "weights")]
+    Path("c/best").write_bytes(b"\xff")
+    assert rows("c")[0][5] == ""
+
+
+def test_every_checkpoint_of_a_folder_is_checked_by_its_own() -> None:
+    names = saved("c", 1, 2)
+    Path(f"c/{names[0]}/model.safetensors").write_bytes(b"x")
+    first, second = check("c")
+    assert (first.name, second) == (names[0], Checked(names[1])) and first.wrong.startswith("model.safetensors has 1 B")
+    assert check(f"c/{names[1]}") == [Checked(names[1])]
+
+
+def test_files_without_checksums_are_noted_and_damaged_ones_are_wrong() -> None:
+    Path("w").mkdir()
+    torch.save({"state_dict": {"w": torch.ones(3)}, "meta": {}}, "w/epoch_1.pth")
+    torch.save({"state_dict": {"w": torch.ones(3)}}, "w/epoch_2.pth", _use_new_zipfile_serialization=False)
+    Path("w/epoch_3.pth").write_bytes(b"damaged")
+    found = {one.name: (bool(one.wrong), bool(one.note)) for one in check("w")}
+    assert found == {"epoch_1.pth": (False, False), "epoch_2.pth": (False, True), "epoch_3.pth": (True, False)}
+
+
+def test_checkpoints_whose_manifests_cannot_be_read_are_not_those_of_another_system() -> None:
+    (name,) = saved("c", 1)
+    Path(f"c/{name}/manifest.json").write_text("{")
+    torch.save({"meta": {"iter": 1}, "state_dict": {}}, "c/epoch_1.pth")
+    torch.save({"meta": {"iter": 2}, "state_dict": {}}, "c/epoch_2.pth")
+    assert prune("c", Retention(last=1)) == Pruned() and Path("c/epoch_1.pth").exists()
+    assert listed("c") == ([f"{os.path.abspath('c')}/{name}"], []) or listed("c") == ([f"c/{name}"], [])
+
+
+def test_a_metric_is_not_asked_for_where_none_is_recorded() -> None:
+    store = Store("c")
+    for step in (1, 2):
+        store.save(small_state(step), step=step)
+    store.close()
+    assert prune("c", Retention(last=1, best=1, metric="loss")).gone == ["step-000000001"]
+
+
+def test_links_and_pointed_ones_of_another_system_stay() -> None:
+    Path("w").mkdir()
+    for number in (1, 2, 3):
+        torch.save({"meta": {"iter": number}, "state_dict": {}}, f"w/epoch_{number}.pth")
+    Path("w/epoch_0.pth").symlink_to("epoch_1.pth")
+    Path("w/last_checkpoint").write_text("epoch_1.pth")
+    assert prune("w", Retention(last=1)).gone == ["epoch_2.pth"]
+    assert sorted(os.listdir("w")) == ["epoch_0.pth", "epoch_1.pth", "epoch_3.pth", "last_checkpoint"]
+
+
+def test_checkpoints_of_another_user_are_listed_and_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = saved("c", 1, 2)
+    uid = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+    assert [row[:2] for row in rows("c")] == [(names[0], "1"), (names[1], "2")]
+    assert all("another user" in one.wrong for one in check("c"))
+    assert [one.wrong for one in check("c", trust_owner=True)] == ["", ""]
+    assert prune("c", Retention(last=1)) == Pruned(gone=names[:1])
+
+
+def test_pruning_leaves_a_save_that_may_be_under_way() -> None:
+    saved("c", 1, 2)
+    Path("c/.step-000000003.tmp-1").mkdir()
+    prune("c", Retention(last=1))
+    assert Path("c/.step-000000003.tmp-1").exists()
+
+
+def test_a_pointer_is_a_file_and_may_end_with_a_slash() -> None:
+    names = saved("latest", 1, 2)
+    assert [os.path.basename(path) for path in listed("latest")[0]] == names
+    assert [os.path.basename(path) for path in listed("latest/latest/")[0]] == names[1:]

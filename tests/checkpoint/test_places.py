@@ -11,7 +11,7 @@ import pytest
 
 from etude.checkpoint.storage import disk, places
 from etude.checkpoint.store import Store
-from etude.errors import SaveError
+from etude.errors import SaveError, UserError
 
 from .conftest import small_state
 
@@ -86,3 +86,78 @@ def test_an_upload_that_arrives_in_part_is_no_checkpoint(folder: str, monkeypatc
     store.poll()
     assert "7 of" in lines[-1] and "bytes arrived" in lines[-1]
     assert Store(folder, write=False).resume() is None
+
+
+def test_a_call_is_made_four_times_with_longer_and_longer_waits(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(places.time, "sleep", waits.append)
+    place, path = places.locate(folder)
+
+    def gate(call: str, path: str, size: int) -> None:
+        raise OSError(errno.ECONNRESET, "reset", path)
+
+    with disk.gated(gate), pytest.raises(OSError, match="reset"):
+        place.make_folder(path)
+    assert waits == [0.1, 0.2, 0.4]
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("x"), PermissionError("x")])
+def test_what_will_not_change_is_not_tried_again(folder: str, error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    place, path = places.locate(folder)
+
+    def gate(call: str, path: str, size: int) -> None:
+        calls.append(call)
+        raise error
+
+    with disk.gated(gate), pytest.raises(type(error)):
+        place.open_file(path)
+    assert calls == ["open"]
+
+
+def test_files_elsewhere_are_written_listed_moved_and_removed(folder: str) -> None:
+    place, path = places.locate(folder)
+    assert not place.RENAMES and place.names(path) == []
+    place.make_folder(path), place.make_folder(path)
+    place.put(place.join(path, "b"), [b"12", memoryview(b"3")])
+    place.put(place.join(f"{path}/", "a"), [])
+    assert place.names(path) == ["a", "b"]
+    with place.open_file(place.join(path, "b")) as file:
+        assert file.read() == b"123"
+    place.rename(place.join(path, "b"), place.join(path, "c"))
+    for _ in range(2):
+        place.remove(place.join(path, "a"))
+    assert place.names(path) == ["c"]
+    writer = place.create(place.join(path, "d"))
+    assert writer.write(b"1234") == 4 and writer.write(b"") == 0
+    writer.sync(), writer.close()
+    place.write_atomically(place.join(path, "e"), lambda file: file.write(b"x"))
+    assert place.names(path) == ["c", "d", "e"]
+    for _ in range(2):
+        place.remove_tree(path)
+    assert place.names(path) == []
+
+
+def test_a_large_upload_is_sent_in_pieces(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "PIECE", 10)
+    place, path = places.locate(folder)
+    for size in (0, 9, 10, 11, 35):
+        place.put(place.join(path, str(size)), [bytes(range(size))])
+        with place.open_file(place.join(path, str(size))) as file:
+            assert file.read() == bytes(range(size))
+
+
+@pytest.mark.parametrize(
+    ("path", "local"),
+    [
+        ("/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("local:///a", "/a"), ("s3://a", "s3://a"), ("file", "file"),
+        ("file:/a", "file:/a"), ("files://a", "files://a"), ("", ""), ("a://file", "a://file"),
+    ],
+)  # fmt: skip
+def test_a_url_of_the_local_disk_is_a_path(path: str, local: str) -> None:
+    assert places.local_path(path) == local
+
+
+def test_a_url_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^what://x: "):
+        places.locate("what://x")

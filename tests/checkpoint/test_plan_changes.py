@@ -2,14 +2,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from etude.api import load_plan
-from etude.checkpoint.plan_changes import Change, compare, facts, require_allowed, require_known, words_of
+from etude.checkpoint.plan_changes import HARMLESS, Change, compare, facts, require_allowed, require_known, words_of
 from etude.config.tree import Tree
 from etude.errors import ConfigError
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
+from etude.units import Amount
 
 PLAN = Plan(
     dialect="native",
@@ -155,3 +157,118 @@ def test_secrets_and_what_came_from_the_environment_are_not_stored(monkeypatch: 
     known = facts(replace(PLAN, writers=(Spec(kind="writer", name="Remote", args=args),)))
     text = repr(known)
     assert "k-123456" not in text and "s3cret-marker" not in text and known["writers.0.name"] == "plain"
+
+
+def test_the_facts_of_a_section_are_written_as_in_a_config() -> None:
+    known = facts(
+        replace(PLAN, optimizers={"": PLAN.optimizers[""], "gen": Optimizer(spec=Spec(kind="optimizer", name="SGD"))})
+    )
+    head = {key: value for key, value in known.items() if key.startswith(("model", "hooks", "loop", "optim"))}
+    assert head == {
+        "model.type": "MLP", "model.sizes.0": 4, "model.sizes.1": 2,
+        "optim.type": "AdamW", "optim.lr": 0.1, "optim.clip_norm": None, "optim.clip_value": None,
+        "optim.gen.type": "SGD", "optim.gen.clip_norm": None, "optim.gen.clip_value": None, "loop.type": "epochs",
+        "hooks.Ema.type": "Ema", "hooks.Ema.momentum": 0.1, "hooks.Ema.priority": 50, "hooks.Ema.every": None,
+        "hooks.Ema.essential": True,
+    }  # fmt: skip
+    assert not [key for key in known if key.startswith(("files", "source")) or ".at" in key]
+
+
+def test_amounts_places_and_objects_in_arguments_have_facts_of_their_own() -> None:
+    args = {"warmup": Amount(3.0, "epoch"), "at": Place("a.yaml", 3), "kind": object, "none": None}
+    known = facts(replace(PLAN, model=Spec(kind="model", name="MLP", args=args)))
+    assert {key: value for key, value in known.items() if key.startswith("model.")} == {
+        "model.type": "MLP", "model.warmup": "3ep", "model.kind": "<class 'type'>", "model.none": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "harmless"),
+    [
+        *((key, True) for key in HARMLESS), ("data.val.batch_size", True), ("data.train.workers", True),
+        ("data.values", False), ("folders", False), ("train.epoch", False), ("hooks.Logger", False), ("train", False),
+        ("hooks.Log.every", True), ("data.train.workers.x", False), ("workers", False), ("optim.timeout", True),
+    ],
+)  # fmt: skip
+def test_a_key_is_harmless_by_itself_its_section_or_its_last_word(key: str, harmless: bool) -> None:
+    assert Change(key, 1, 2).harmless is harmless
+    if harmless:
+        require_allowed([Change(key, 1, 2)], ())
+    else:
+        with pytest.raises(ConfigError):
+            require_allowed([Change(key, 1, 2)], ())
+
+
+@pytest.mark.parametrize(
+    ("key", "allowed"),
+    [
+        ("all", True), ("optim.groups.0.lr", True), ("lr", True), ("optim", True), ("optim.groups", True),
+        ("optim.groups.0", True), ("opt", False), ("groups", False), ("0", False), ("0.lr", False), ("", False),
+        ("optim.groups.0.l", False),
+    ],
+)  # fmt: skip
+def test_a_change_is_allowed_by_its_key_a_section_its_last_word_or_all(key: str, allowed: bool) -> None:
+    change = Change("optim.groups.0.lr", 1, 2)
+    assert change.allowed([key]) is allowed and change.allowed(["x", key]) is allowed and not change.allowed([])
+
+
+@pytest.mark.parametrize("key", ["lr", "optim", "optim.groups", "optim.groups.0", "optim.groups.0.lr", "all"])
+def test_keys_sections_and_last_words_are_known(key: str) -> None:
+    require_known([key], ["optim.groups.0.lr", "seed"])
+
+
+@pytest.mark.parametrize("key", ["groups", "0", "0.lr", "groups.0.lr", "opt", "optim.groups.0.l"])
+def test_other_parts_of_a_key_are_not_known(key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        require_known(["lr", key], ["optim.groups.0.lr"])
+    assert len(caught.value.findings) == 1 and f" {key}" in str(caught.value)
+
+
+def test_words_that_are_no_keys_are_known_to_a_plan_without_any() -> None:
+    require_known(["all", "data", "owner", "attempts"], [])
+    with pytest.raises(ConfigError) as caught:
+        require_known(["lr", "all", "seed"], [])
+    assert len(caught.value.findings) == 2
+
+
+def differ(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    return [(one.key, one.before, one.after) for one in compare({"facts": 1, **before}, {"facts": 1, **after})]
+
+
+def test_keys_that_differ_are_compared_and_new_or_gone_components_are_one_difference() -> None:
+    assert differ({"a": 1, "b": 2, "gone": 3}, {"b": 3, "a": 1, "new": 4}) == [
+        ("b", 2, 3), ("new", None, 4), ("gone", 3, None),
+    ]  # fmt: skip
+    optim = {"optim.type": "SGD", "optim.lr": 1}
+    assert differ(optim, {"optim.type": "AdamW", "optim.lr": 2, "optim.eps": 3}) == [
+        ("optim.type", "SGD", "AdamW"), ("optim.lr", 1, 2), ("optim.eps", None, 3),
+    ]  # fmt: skip
+    ema = {"hooks.Ema.type": "Ema", "hooks.Ema.every": 5, "hooks.Ema.none": None}
+    assert differ({}, ema) == [("hooks.Ema", None, "Ema")] and differ(ema, {}) == [("hooks.Ema", "Ema", None)]
+    assert differ(ema, {**ema, "hooks.Ema2.type": "Ema2"}) == [("hooks.Ema2", None, "Ema2")]
+    assert differ({}, {"train.type": None}) == []
+
+
+def test_facts_of_different_versions_are_not_compared() -> None:
+    assert compare({"facts": 1, "a": 1}, {"facts": 2, "a": 2}) == [] and compare({"a": 1}, {"facts": 1, "a": 2}) == []
+    assert len(compare({"a": 1}, {"a": 2})) == 1
+
+
+def test_a_change_of_the_model_is_accepted_on_a_condition_and_a_time_is_named_as_in_a_config() -> None:
+    with pytest.raises(ConfigError, match="weights"):
+        require_allowed([Change("model.size", 1, None)], ())
+    with pytest.raises(ConfigError) as caught:
+        require_allowed([Change("models.size", 1, None)], ())
+    assert "weights" not in str(caught.value)
+    before, after = (facts(replace(PLAN, train=Training(epochs=3, max_seconds=limit))) for limit in (None, 60.0))
+    assert [str(change) for change in compare(before, after)] == ["train.max_time: none → 60.0"]
+    assert str(Change("train.seed", 0, None)) == "train.seed: 0 → none"
+
+
+@pytest.mark.parametrize(("value", "hidden"), [("abcdef", True), ("abcde", False), ("abcdefg", True)])
+def test_values_of_the_environment_are_hidden_from_six_letters_on(
+    monkeypatch: pytest.MonkeyPatch, value: str, hidden: bool
+) -> None:
+    monkeypatch.setenv("TRACKER", value)
+    known = facts(replace(PLAN, model=Spec(kind="model", name="MLP", args={"path": f"/x/{value}/y", "other": "fine"})))
+    assert known["model.path"] == ("/x/…/y" if hidden else f"/x/{value}/y") and known["model.other"] == "fine"

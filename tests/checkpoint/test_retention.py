@@ -66,3 +66,8 @@ def test_better_is_strictly_better() -> None:
     assert improves(0.0, None, lower=True) and improves(0.0, 0.1, lower=True) and improves(0.0, -1.0, lower=False)
     assert not improves(1.0, 1.0, lower=True) and not improves(float("nan"), None, lower=False)
     assert improves(1.0, float("nan"), lower=True)
+
+
+@pytest.mark.parametrize(("last", "count", "all_stay"), [(None, 9, True), (2, 1, True), (2, 2, True), (2, 3, False)])
+def test_no_more_than_the_last_ones_all_stay(last: int | None, count: int, all_stay: bool) -> None:
+    assert Retention(last=last).keeps_all(count) is all_stay

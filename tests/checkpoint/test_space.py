@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ def disk_with(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> None:
         ([412_000_000], {"f_bavail": 20_000}, "need 412 MB, have 81.9 MB"),
         # thirty small files take a block each, and the folder, its manifest and `latest` three more
         ([10] * 30, {"f_bavail": 32}, "need 135 kB, have 131 kB"),
+        ([10] * 30, {"f_bavail": 33}, "need 135 kB, have 135 kB now: a quota, or other programs used the space"),
         ([1_000_000], {"f_bavail": 247}, "need 1,015,808 bytes, have 1,011,712 bytes"),
         ([10], {"f_bavail": 10_000}, "need 16.4 kB, have 41.0 MB now: a quota, or other programs used the space"),
         ([10, 10], {"f_bavail": 10_000, "f_favail": 0}, "need 5 more files, have none (no inodes are left)"),
@@ -34,3 +36,16 @@ def test_need_and_room_are_counted_in_blocks(
 
 def test_nothing_is_said_of_room_that_nobody_knows() -> None:
     assert space.explain("bucket/run", [1_000_000], local=False) == "need 1.0 MB"
+
+
+def test_the_room_is_that_of_the_nearest_folder_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def statvfs(path: str) -> Any:
+        asked.append(path)
+        raise OSError
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    for folder in (tmp_path / "a" / "b", tmp_path, "/nowhere/at/all"):
+        assert space.explain(str(folder), [1000]) == "need 1.0 kB"
+    assert asked == [str(tmp_path), str(tmp_path), "/"]

@@ -97,3 +97,35 @@ def test_the_facts_of_a_plan_are_those_of_this_plan() -> None:
     longer = replace(PLAN, train=replace(PLAN.train, epochs=9))
     seen = [collect(a_run(plan=plan))["plan"]["train.epochs"] for plan in (PLAN, longer, PLAN)]
     assert seen == [3, 9, 3]
+
+
+class Update:
+    def __init__(self, grads: dict[str, Any]) -> None:
+        self.grads = grads
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"grads": self.grads, "count": 1}
+
+    def load_state_dict(self, state: Any) -> None:
+        raise NotImplementedError
+
+
+def test_several_ranks_save_their_own_gradients_and_generators() -> None:
+    def collected(grads: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        run = a_run(world=World(rank=1, size=2), **fields)
+        run.update = Update(grads)
+        return collect(run)
+
+    grad = torch.ones(3)
+    state = collected({"0": grad}, peers=object())
+    piece = state["update"]["grads"]["0"]
+    assert (piece.shape, piece.offset, piece.local.shape) == ((2, 3), (1, 0), (1, 3)) and state["update"]["count"] == 1
+    assert generators_for(a_run(), state) == state["ranks"]["generators"][0] == state["generators"]
+    assert collected({"0": piece}, peers=object())["update"]["grads"]["0"] is piece
+    assert collected({}, peers=object())["update"] == {"grads": {}, "count": 1}
+    alone = collected({"0": grad})
+    assert alone["update"]["grads"]["0"] is grad and "ranks" not in alone
+
+
+def test_a_run_of_several_ranks_without_an_update_is_collected() -> None:
+    assert "update" not in collect(a_run(peers=object()))

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from enum import Enum
@@ -343,6 +344,143 @@ def test_a_disk_that_does_not_answer_is_named_and_not_waited_for_for_ever(tmp_pa
         release.set()
         store.patience = 600
         store.close()
+
+
+def test_failures_are_counted_from_the_first_save_of_a_run(tmp_path: Path, lines: list[str]) -> None:
+    store = Store(tmp_path, failures=2, say=lines.append)
+    with disk.gated(failing("fsync", errno.EIO)):
+        store.save(small_state(1), step=1)
+        store.close()
+        store.save(small_state(2), step=2)
+        with pytest.raises(SaveError, match="2 saves in a row"):
+            store.close()
+    assert len(lines) == 1 and lines[0].endswith("last good: none yet; training continues")
+
+
+def test_a_folder_that_cannot_even_be_read_costs_a_save_and_not_the_run(store: Store, lines: list[str]) -> None:
+    def gate(call: str, path: str, size: int) -> None:
+        raise OSError(errno.EIO, "bad disk")
+
+    with disk.gated(gate):
+        store.save(small_state(), step=1)
+        store.close()
+    said = f"step 1 was not saved: EIO {store.folder}: [Errno 5] bad disk; last good: not known; training continues"
+    assert lines == [said]
+
+
+def test_an_error_is_told_with_the_path_that_it_names_or_none(store: Store, lines: list[str]) -> None:
+    def refuse() -> None:
+        raise ValueError("no such thing")
+
+    with disk.gated(failing("write", errno.EIO)):
+        store.save(small_state(), step=1)
+        store.close()
+    store.save(small_state(), step=2, first=refuse)
+    store.close()
+    assert lines[0].startswith("step 1 was not saved: EIO [Errno 5]") and lines[0].count(store.folder) == 1
+    assert lines[1].startswith("step 2 was not saved: no such thing;")
+
+
+def test_the_outcome_of_a_save_tells_how_long_it_took(store: Store) -> None:
+    begun = time.perf_counter()
+    store.save(small_state(), step=1)
+    store.wait()
+    (outcome,) = store.poll()
+    assert 0 < outcome.seconds <= time.perf_counter() - begun
+
+
+def test_ranks_are_waited_for_half_as_long_as_a_save() -> None:
+    assert Store("checkpoints", patience=600.0).patience_for_ranks == 300.0
+
+
+def test_a_store_is_free_unless_a_save_is_under_way(store: Store) -> None:
+    assert store.is_free()
+    reached, release = threading.Event(), threading.Event()
+
+    def gate(call: str, path: str, size: int) -> None:
+        reached.set()
+        release.wait(600)
+
+    with disk.gated(gate):
+        store.save(small_state(), step=1)
+        assert reached.wait(600) and not store.is_free()
+        release.set()
+        assert store.is_free(within=600)
+
+
+def test_memory_is_prepared_for_a_state_before_it_is_saved(store: Store) -> None:
+    store.prepare(small_state(1))
+    for step in (1, 2):
+        store.save(small_state(step), step=step)
+    store.close()
+    assert store.load("step-000000001").state["model"]["w"].unique().tolist() == [1.0]
+    assert store.load("step-000000002").state["counters"] == {"step": 2, "epoch": 0}
+
+
+def test_the_best_checkpoint_has_a_pointer_that_is_written_when_it_changes(tmp_path: Path, save: Save) -> None:
+    store = Store(tmp_path, retention=Retention(metric="loss"))
+    renamed: list[str] = []
+
+    def gate(call: str, path: str, size: int) -> None:
+        if call == "rename" and os.path.basename(path) == "best":
+            renamed.append(path)
+
+    save(store, 1)
+    assert not (tmp_path / "best").exists()
+    seen = []
+    with disk.gated(gate):
+        for step, loss in enumerate([3.0, 2.0, 4.0, 2.0, 1.0], start=2):
+            save(store, step, metrics={"loss": loss})
+            seen.append((tmp_path / "best").read_text())
+    assert seen == [f"step-{step:09}\n" for step in (2, 3, 3, 3, 6)] and len(renamed) == 3
+
+
+def test_without_a_metric_there_is_no_pointer_to_the_best(store: Store, save: Save) -> None:
+    path = save(store, 1, metrics={"loss": 1.0})
+    assert not (Path(path).parent / "best").exists()
+
+
+def test_a_store_that_is_opened_again_knows_the_newest_and_never_saves_over_it(store: Store, save: Save) -> None:
+    for step in (3, 12):
+        save(store, step)
+    again = Store(store.folder)
+    assert again.newest() == os.path.join(store.folder, "step-000000012") == store.newest()
+    assert [os.path.basename(save(again, step)) for step in (12, 3, 13)] == [
+        "step-000000012.1",
+        "step-000000003.1",
+        "step-000000013",
+    ]
+    assert Store(store.folder, write=False).newest() == os.path.join(store.folder, "step-000000013")
+    assert Store("nowhere", write=False).newest() is None
+
+
+def test_what_an_earlier_process_saved_is_pruned_by_the_first_save(tmp_path: Path, save: Save) -> None:
+    for step in (1, 2, 3):
+        save(Store(tmp_path), step)
+    save(Store(tmp_path, retention=Retention(last=2)), 4)
+    assert [entry.step for entry in Store(tmp_path).entries()] == [3, 4]
+
+
+def test_nothing_is_pruned_while_that_is_switched_off(tmp_path: Path, save: Save) -> None:
+    store = Store(tmp_path, retention=Retention(last=1))
+    store.pruning = False
+    for step in (1, 2, 3):
+        save(store, step)
+    assert [entry.step for entry in store.entries()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("last", "listings"), [(None, [1, 0, 0, 2, 0]), (2, [1, 0, 1, 2, 1])])
+def test_a_save_lists_the_folder_only_if_it_may_replace_another(
+    tmp_path: Path, save: Save, last: int | None, listings: list[int]
+) -> None:
+    store = Store(tmp_path, retention=Retention(last=last))
+    seen = []
+    for step in (1, 2, 3, 3, 4):
+        calls: list[str] = []
+        with disk.gated(lambda call, path, size, calls=calls: calls.append(call)):  # type: ignore[misc]
+            save(store, step)
+        seen.append(calls.count("list"))
+    assert seen == listings
 
 
 def test_weights_that_are_not_finite_are_saved_apart(store: Store, save: Save) -> None:

@@ -100,7 +100,7 @@ class Attempts:
             disk.write_atomically(str(self.path), lambda file: file.write(text))
             if noting:
                 self._at = len(head.encode())
-                self._fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
+                self._fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
             self.say(f"{NAME} cannot be written ({printable(str(error))}): a crash loop would not be noticed")
 

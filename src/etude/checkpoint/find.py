@@ -57,7 +57,7 @@ def find_best(run: str, metric: str = "") -> str:
         hint = f"name a metric ({', '.join(known)}), or write checkpoint: {{best: …}}" if known else "it has no metrics"
         raise NoCheckpoint(f"{printable(run)} does not say which checkpoint is best; {hint}")
     mode = "min" if lower_is_better(metric) else "max"
-    ranked = Retention(best=1, metric=metric, mode=mode).ranked(entries)
+    ranked = Retention(metric=metric, mode=mode).ranked(entries)
     if not ranked:
         raise NoCheckpoint(f"no checkpoint of {printable(run)} has a metric {metric!r}; {suggest(metric, known)}")
     return os.path.join(folder, ranked[0].name)

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from etude.checkpoint import manifest as manifests
@@ -54,7 +54,7 @@ def verify(disk: Disk, path: str, *, trust_owner: bool = False) -> Manifest:
     for name, stored in manifest.files.items():
         with _opened(disk, path, name, stored, trust_owner) as file:
             digest = hashlib.sha256()
-            while piece := _read(file, PIECE, name):
+            for piece in _pieces(file, name):
                 digest.update(piece)
         _check_sum(name, stored, digest.hexdigest())
     return manifest
@@ -85,7 +85,7 @@ def _load_trees(disk: Disk, path: str, manifest: Manifest, trust_owner: bool) ->
     if stored.size > MAX_STATE:
         raise ResumeError("refused: state.json is too large")
     with _opened(disk, path, "state.json", stored, trust_owner) as file:
-        text = _read_whole(file, stored.size, "state.json")
+        text = b"".join(_pieces(file, "state.json"))
     _check_sum("state.json", stored, hashlib.sha256(text).hexdigest())
     try:
         trees = json.loads(text)
@@ -150,18 +150,12 @@ def _check_sum(name: str, stored: Stored, digest: str) -> None:
         raise Damaged(f"checksum of {name} differs")
 
 
-def _read(file: IO[bytes], size: int, name: str) -> bytes:
+def _pieces(file: IO[bytes], name: str) -> Iterator[bytes]:
     try:
-        return file.read(size)
+        while piece := file.read(PIECE):
+            yield piece
     except OSError as error:
         raise _unreadable(name, error) from None
-
-
-def _read_whole(file: IO[bytes], size: int, name: str) -> bytes:
-    pieces = []
-    while piece := _read(file, min(PIECE, size + 1), name):
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _unreadable(name: str, error: OSError) -> ResumeError:

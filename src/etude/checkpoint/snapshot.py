@@ -138,7 +138,7 @@ class Arena:
     def _place(self, sources: Mapping[str, list[torch.Tensor]]) -> dict[str, Region]:
         known = self._forms
         if list(known) != list(sources) or not all(known[part].fit(tensors) for part, tensors in sources.items()):
-            self.prepare(sum(_padded(sum(tensor.nbytes for tensor in tensors)) for tensors in sources.values()))
+            self.prepare(sum(padded(sum(tensor.nbytes for tensor in tensors)) for tensors in sources.values()))
             self._regions = self._views(sources)
             self._forms = {part: Forms(tensors, DTYPE, SHAPE) for part, tensors in sources.items()}
         return self._regions
@@ -152,7 +152,7 @@ class Arena:
                 views[number] = self._memory[at : at + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
                 at += tensor.nbytes
             regions[part] = Region(begin, at, [views[number] for number in range(len(tensors))])
-            at = begin + _padded(at - begin)
+            at = begin + padded(at - begin)
         return regions
 
 
@@ -192,5 +192,6 @@ def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
         torch.cuda.synchronize()
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
+    """Return the room of ``size`` bytes in an arena."""
     return -(-size // _ALIGN) * _ALIGN

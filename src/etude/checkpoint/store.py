@@ -28,7 +28,7 @@ from etude.checkpoint import manifest as manifests
 from etude.checkpoint.load import Loaded
 from etude.checkpoint.manifest import Damaged, Manifest, Withheld
 from etude.checkpoint.retention import Retention
-from etude.checkpoint.snapshot import Arena
+from etude.checkpoint.snapshot import Arena, padded
 from etude.checkpoint.storage import chaos, space
 from etude.checkpoint.storage.places import locate
 from etude.checkpoint.write import Entry, Job, Outcome, free_name, quietly, wait_for, write_checkpoint
@@ -141,7 +141,7 @@ class Store:
     def prepare(self, state: Mapping[str, Any]) -> None:
         """Get memory for snapshots of states like this one ready in the background, before the first save."""
         local = [piece.local if (piece := piece_of(tensor)) else tensor for tensor in tensors_in(state)]
-        size = sum(64 + tensor.numel() * tensor.element_size() for tensor in local)
+        size = sum(padded(tensor.nbytes) for tensor in local)
         self._preparing = threading.Thread(target=self._arena.prepare, args=(size,), name="etude-prepare")
         self._preparing.start()
 
@@ -179,7 +179,7 @@ class Store:
 
     def _explain(self, outcome: Outcome) -> str:
         error = outcome.error
-        good = f"last good: {self.newest() or 'none yet'}"
+        good = f"last good: {self._last_good()}"
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             room = space.explain(self.folder, outcome.sizes, local=self.disk.RENAMES)
             return f"step {outcome.step} was not saved: no space: {room}; {good}"
@@ -187,6 +187,12 @@ class Store:
         if isinstance(error, OSError) and not error.filename:
             code += f"{printable(self.folder)}: "
         return f"step {outcome.step} was not saved: {code}{printable(str(error))}; {good}"
+
+    def _last_good(self) -> str:
+        try:
+            return self.newest() or "none yet"
+        except OSError:  # the folder that could not be written cannot be read, either
+            return "not known"
 
     def _work(self, job: Job) -> None:
         """Write in the background, clean up, and leave the outcome for :meth:`poll`."""
@@ -340,7 +346,7 @@ class Store:
     ) -> Loaded:
         """Load the checkpoint called ``name`` in this store, or at that path; refuse it if it does not verify."""
         text = os.fspath(name).rstrip("/")
-        path = text if "/" in text or os.sep in text else self.disk.join(self.folder, text)
+        path = text if "/" in text else self.disk.join(self.folder, text)
         try:
             return reading.load(self.disk, path, need=need, only=only, trust_owner=self.trust_owner)
         except ResumeError as error:
@@ -360,7 +366,8 @@ class Store:
             entry = self._entry(name)
             step = entry.step if entry else int(match[1])
             found.append((step, int(match[2] or 0), name, entry))
-        return [(entry, name) for _, _, name, entry in sorted(found, key=lambda one: one[:3])]
+        # No two have the same name, and so no entries are compared.
+        return [(entry, name) for _, _, name, entry in sorted(found)]
 
     def _entry(self, name: str) -> Entry | None:
         if name in self._entries:

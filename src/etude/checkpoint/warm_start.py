@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -77,9 +78,8 @@ def init_from(
 
 
 def _targets(prefix: Prefix, to: str) -> tuple[str, ...]:
-    """Return the submodules that weights are loaded into; empty: anywhere in the model."""
-    names = list(prefix.values()) if isinstance(prefix, Mapping) else [to]
-    return tuple(_dot(name) for name in names) if all(names) else ()
+    """Return how the names begin that weights are loaded into; all of them begin with an empty one."""
+    return tuple(map(_dot, prefix.values() if isinstance(prefix, Mapping) else [to]))
 
 
 def _dot(prefix: str) -> str:
@@ -231,10 +231,12 @@ def _grouped(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     for line in lines:
         head = ".".join(line[1].split(".")[:-1][:2])
         groups.setdefault((line[0], head), []).append(line)
-    return [
-        one[0] if len(one) == 1 or not head else (kind, f"{head}.*", f" ({len(one)} tensors)")
+    # Names at the top belong to no module, and stay as they are.
+    joined = (
+        one if len(one) == 1 or not head else [(kind, f"{head}.*", f" ({len(one)} tensors)")]
         for (kind, head), one in groups.items()
-    ]
+    )
+    return list(chain.from_iterable(joined))
 
 
 def _sum(match: Match) -> str:

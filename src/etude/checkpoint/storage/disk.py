@@ -75,8 +75,8 @@ class Writer:
     def __init__(self, path: str, mode: int = 0o600) -> None:
         self.path = path
         ask("create", path)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        self._fd = os.open(path, flags, mode)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.fdopen(os.open(path, flags, mode), "wb", buffering=0)
 
     def write(self, data: memoryview | bytes) -> int:
         """Write all of ``data``, in pieces, and return the number of bytes."""
@@ -95,18 +95,16 @@ class Writer:
 
     def _write_all(self, view: memoryview) -> None:
         while len(view):
-            view = view[os.write(self._fd, view) :]
+            view = view[self._file.write(view) :]
 
     def sync(self) -> None:
         """Return when the bytes are on the disk."""
         ask("fsync", self.path)
-        os.fsync(self._fd)
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file without syncing it."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
+        self._file.close()
 
 
 def make_folder(path: str, *, mode: int = 0o700) -> None:
@@ -170,12 +168,12 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
     writer = Writer(temporary, mode)
     try:
         # Closing the file flushes its buffer; the writer's own descriptor stays open for the fsync.
-        with os.fdopen(os.dup(writer._fd), "wb") as file:
+        with os.fdopen(os.dup(writer._file.fileno()), "wb") as file:
             write(cast(IO[bytes], _Gated(file, temporary)))
         writer.sync()
         writer.close()
         rename(temporary, target)
-        sync_folder(folder or ".")
+        sync_folder(folder)
     except BaseException:
         writer.close()
         with suppress(OSError):  # the error that made it necessary counts
@@ -208,7 +206,7 @@ def open_file(path: str) -> IO[bytes]:
     """Open an ordinary file for reading; refuse a link, a pipe or a device in its place."""
     ask("open", path)
     # Opening a pipe would otherwise wait for a writer.
-    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "not an ordinary file", path)

@@ -31,7 +31,7 @@ class Lock:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = Path(folder) / NAME
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -51,11 +51,10 @@ class Lock:
 
     def release(self) -> None:
         """Release the lock. A second call does nothing."""
-        if self._fd >= 0:
+        if _held.get(self._fd) is self:
             # The file stays: removing it could take the lock from a process that has just opened it.
-            fd, self._fd = self._fd, -1
-            _held.pop(fd, None)
-            os.close(fd)
+            del _held[self._fd]
+            os.close(self._fd)
 
     def __enter__(self) -> Lock:
         return self

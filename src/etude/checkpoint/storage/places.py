@@ -104,7 +104,7 @@ class RemoteDisk:
         def listed() -> list[str]:
             # fsspec remembers listings, which then lag behind.
             self._fs.invalidate_cache(path)
-            return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in self._fs.ls(path, detail=False))
+            return sorted(os.path.basename(entry.rstrip("/")) for entry in self._fs.ls(path, detail=False))
 
         try:
             return _again("list", path, listed)

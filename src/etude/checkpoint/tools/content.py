@@ -55,7 +55,7 @@ class Content:
             return made
         taken = {*places.values(), *(f"{part}.{word}" for part, word in folders.EPOCHS), "meta.iter", "counters.step"}
         rest = Content(self.path, self.layout, dict(self.state)).parts()
-        if "trainer" in rest and isinstance(rest["trainer"], Mapping):
+        if "trainer" in rest:
             _split("trainer", rest.pop("trainer"), 1, rest)
         return made | {key: value for key, value in rest.items() if key not in taken and key not in made}
 
