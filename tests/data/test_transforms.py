@@ -64,6 +64,35 @@ def test_a_cut_has_the_area_that_its_target_says() -> None:
     assert len(areas) > 8
 
 
+def test_a_cut_has_the_sides_of_its_share_and_reaches_the_borders() -> None:
+    torch.manual_seed(0)
+    labels = torch.arange(4.0).reshape(4, 1, 1, 1)
+    samples = [(torch.full((1, 40, 100), float(label)), label) for label in range(4)]
+    seen = {"rows": [], "columns": []}
+    for _ in range(60):
+        images, _ = CutMix(4, alpha=1e6)(samples)  # the share is always a half
+        other = (images != labels).any(0)[0]
+        seen["rows"].append(other.any(1).nonzero().flatten().tolist())
+        seen["columns"].append(other.any(0).nonzero().flatten().tolist())
+    for name, size, longest in (("rows", 40, 28), ("columns", 100, 70)):
+        assert max(len(places) for places in seen[name]) == longest
+        assert {0, size - 1} <= {place for places in seen[name] for place in places}
+
+
+@pytest.mark.parametrize(("mixup", "ways"), [(0.0, {"cut"}), (0.5, {"cut", "mixed"})])
+def test_a_batch_is_cut_or_mixed_where_both_are_asked_for(mixup: float, ways: set[str]) -> None:
+    torch.manual_seed(0)
+    samples = [(torch.full((1, 6, 8), float(label)), label) for label in range(4)]
+    found = [CutMix(4, mixup=mixup)(samples)[0] for _ in range(20)]
+    assert {"cut" if torch.equal(images, images.round()) else "mixed" for images in found} == ways
+
+
+def test_a_batch_of_one_sample_and_one_of_numbers_are_collated_too() -> None:
+    assert Pad()([torch.ones(2)]).tolist() == [[1, 1]] and Lists()([torch.ones(2)])[0].tolist() == [1, 1]
+    assert Pad()([(1, "a")]) == (torch.tensor([1]), ["a"]) and Lists()([{"x": 1}]) == {"x": [1]}
+    assert Pad()([torch.tensor(1), torch.tensor(2)]).tolist() == [1, 2]
+
+
 def test_sequences_are_padded_and_lists_stay_apart() -> None:
     samples = [{"x": torch.ones(2), "y": (1, torch.ones(1))}, {"x": torch.ones(3), "y": (2, torch.ones(1))}]
     padded = Pad(-1.0)(samples)
