@@ -19,9 +19,11 @@ from etude.cli import _report
 from etude.data.collate import Lists, Mixup, Pad, stack
 from etude.data.datasets.digits import Digits
 from etude.data.datasets.tensors import TensorData
+from etude.data.fetch import never_draws, offers
 from etude.data.fingerprint import fingerprint_of
 from etude.data.loader import Loader
 from etude.data.samplers import Balanced, Subset
+from etude.data.seeds import COLLATE, kept_generators, mix, seed_process
 from etude.data.transforms import Transformed
 from etude.errors import ConfigError, DataError
 from tests import zygote
@@ -175,6 +177,17 @@ def test_a_stream_continues_where_it_stood(kind, workers):
     again.load_state_dict(state)
     assert plain(again) == whole[2:]
     again.close()
+
+
+@given(st.integers(0, 9), st.integers(0, 9))
+def test_an_epoch_ends_after_so_many_batches_wherever_it_begins(limit, start):
+    whole = [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
+    loader = Loader(TensorData(torch.arange(9)), batch_size=2, limit=limit)
+    assert len(loader) == min(limit, 5)
+    loader.load_state_dict({"epoch": 3, "batch": start})
+    assert plain(loader) == whole[start:limit]
+    assert loader.state_dict() | {"epoch": 4, "batch": 0} == loader.state_dict()
+    assert plain(loader) == whole[:limit]
 
 
 def test_a_stream_has_no_length_and_no_order():
@@ -580,6 +593,123 @@ def test_a_subclass_that_overrides_samples_is_asked_for_them_and_seeded(workers)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     moved = first[0].flatten(1) - plain[0].flatten(1)
     assert (moved.amax(1) - moved.amin(1)).max() < 1e-6 and moved[:, 0].unique().numel() == 64
+
+
+class Noise:
+    """A mixin: changes the samples of a dataset that also gives whole batches."""
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + torch.rand(()), y
+
+
+class MixedDigits(Noise, Digits):
+    pass
+
+
+class FetchesAgain(NoisyDigits):
+    def fetch(self, indices):
+        return [sample + 1 for sample in super().fetch(indices)]
+
+
+class SaysSo(NoisyDigits):
+    deterministic = True
+
+
+class Table:
+    """Knows of itself alone whether it draws."""
+
+    def __init__(self, deterministic: bool) -> None:
+        self.deterministic = deterministic
+
+    def __getitem__(self, index):
+        return index
+
+
+class NoisyTable(Table):
+    def __getitem__(self, index):
+        return index + float(torch.rand(()))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "by_batch", "calm"),
+    [
+        (Digits("val"), True, True), (NoisyDigits("val"), False, False), (MixedDigits("val"), False, False),
+        (FetchesAgain("val"), True, False), (SaysSo("val"), False, True), (Table(True), False, True),
+        (Table(False), False, False), (NoisyTable(True), False, False), ([1, 2], False, False),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_a_class_says_of_its_samples_is_not_said_of_those_of_a_subclass_or_mixin(dataset, by_batch, calm):
+    assert offers(dataset, "fetch") == by_batch and never_draws(dataset) == calm
+
+
+def test_a_method_that_a_dataset_was_given_makes_its_batches():
+    dataset = Table(True)
+    dataset.fetch = lambda indices: indices * 2
+    assert offers(dataset, "fetch") and not offers(dataset, "__getitems__")
+    dataset.fetch = None
+    assert not offers(dataset, "fetch")
+
+
+def test_a_dataset_is_told_each_epoch_once_before_its_first_sample():
+    class Told(Noisy):
+        def __init__(self) -> None:
+            super().__init__()
+            self.epochs: list[int] = []
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epochs.append(epoch)
+
+        def __getitem__(self, index: int) -> int:
+            return self.epochs[-1]
+
+    loader = Loader(Told(), batch_size=8)
+    assert epochs(loader) == [[[0] * 8, [0] * 8, [0] * 4], [[1] * 8, [1] * 8, [1] * 4]]
+    loader.set_epoch(5)
+    assert plain(loader)[0] == [5] * 8 and loader.dataset.epochs == [0, 1, 5]
+
+
+@pytest.mark.parametrize("dataset", [list(range(40)), Noisy(40), NoisyStream(40)], ids=["calm", "noisy", "stream"])
+def test_what_a_collate_function_draws_follows_from_seed_epoch_and_batch(dataset):
+    loader = Loader(dataset, batch_size=4, seed=7, collate=lambda samples: [random.random(), torch.rand(())])
+    loader.set_epoch(2)
+
+    def expected(batch: int) -> list[float]:
+        with kept_generators():
+            seed_process(mix(7, 2, COLLATE, batch))
+            return [random.random(), torch.rand(())]
+
+    assert list(loader) == [expected(batch) for batch in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "says"),
+    [
+        ([torch.tensor(1.0), torch.zeros(2), torch.tensor(2.0)], "sample 1 is 2, others are a number"),
+        ([1, None, 2], "sample 1 is None, others are int"),
+        ([np.float32(1), "x", np.float32(1)], "sample 1 is str, others are a number"),
+        ([{"a": np.zeros((2, 3)), "b": 1}] * 2 + [{"a": np.zeros((2, 4)), "b": 1}],
+         "sample 2 is {a: 2×4, b: int}, others are {a: 2×3, b: int}"),
+        ([(0,) * 8, (0.5,), (0,) * 8], rf"sample 1 is \(float\), others are \({', '.join(['int'] * 8)}\)"),
+        ([(0,) * 9, (0,), (0,) * 9], rf"sample 1 is \(int\), others are \({', '.join(['int'] * 8)}, …\)"),
+        ([(0,) * 9, (0,) * 10, (0,) * 9], "^epoch 1, batch 1: "),
+    ],
+)  # fmt: skip
+def test_the_forms_of_samples_that_make_no_batch_are_told(samples, says):
+    with pytest.raises(DataError, match=says):
+        list(Loader(samples, batch_size=3))
+
+
+@pytest.mark.parametrize(("shard", "sample"), [((0, 2), 8), ((1, 2), 12), ((1, 3), 13)])
+def test_a_sample_of_a_stream_that_does_not_fit_is_named_in_every_share(shard, sample):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return (torch.zeros(3 if number == sample else 2) for number in range(18))
+
+    loader = Loader(Stream(), batch_size=9 if shard[1] == 3 else 8, shard=shard)
+    with pytest.raises(DataError, match=rf"epoch 1, batch 2 .* sample {sample} is 3"):
+        list(loader)
 
 
 def test_a_dataset_around_another_has_the_fingerprint_of_that_one():

@@ -74,9 +74,9 @@ def never_draws(dataset: Any, maker: str = "__getitem__") -> bool:
 
 
 def _is_below(dataset: Any, name: str, other: str) -> bool:
-    """Return whether a subclass of the class that defines ``other`` defines ``name``."""
-    names, others = _definers(dataset, name), _definers(dataset, other)
-    return bool(names and others) and names[0] is not others[0] and issubclass(names[0], others[0])
+    """Return whether ``name`` is overridden, by a subclass or a mixin, where ``other`` is inherited."""
+    names, others, order = _definers(dataset, name), _definers(dataset, other), type(dataset).__mro__
+    return bool(names and others) and order.index(names[0]) < order.index(others[0])
 
 
 def _definers(dataset: Any, name: str) -> list[type]:
