@@ -76,6 +76,19 @@ def test_a_damaged_idx_file_is_refused(tmp_path, data):
         read_idx(tmp_path / "x")
 
 
+def test_an_idx_file_may_hold_one_number_and_its_types_are_kept(tmp_path):
+    file = tmp_path / "x"
+    file.write_bytes(b"\0\0\x08\0\x05")
+    assert read_idx(file).tolist() == 5
+    file.write_bytes(b"\0\0\x08\0")
+    with pytest.raises(DataError, match="cut short or has a wrong header: 4 bytes"):
+        read_idx(file)
+    for kind, letter in ((0x08, "B"), (0x09, "b"), (0x0B, "h"), (0x0C, "i"), (0x0D, "f"), (0x0E, "d")):
+        file.write_bytes(struct.pack(f">HBBII6{letter}", 0, kind, 2, 2, 3, *range(6)))
+        got = read_idx(file)
+        assert got.tolist() == [[0, 1, 2], [3, 4, 5]] and got.dtype == np.dtype(letter)
+
+
 def test_image_folders_are_numbered_by_name_and_a_torn_picture_is_named(tmp_path):
     for name, grey in (("cat", 255), ("ant", 0)):
         (tmp_path / name).mkdir()
@@ -179,7 +192,7 @@ def test_a_text_is_cut_into_pieces_with_the_next_byte_as_target(tmp_path):
     assert len(Characters(str(file), "val", length=4, stride=6)) == 1 and len(Characters(str(file), "val", 4, 5)) == 2
     assert train.fingerprint() != val.fingerprint()
     file.write_bytes(b"")
-    assert len(Characters(str(file))) == 0
+    assert len(Characters(str(file))) == len(Characters(str(file)).text) == 0
     with pytest.raises(ConfigError, match="no split is called 'vall'"):
         Characters(str(file), "vall")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
@@ -225,3 +238,35 @@ def test_of_large_data_evenly_spaced_pieces_count(monkeypatch):
     assert [changed(large, at) for at in (0, 15, 16, 99, 100, 115, 116, 300, 316)] == [
         True, True, False, False, True, True, False, True, False,
     ]  # fmt: skip
+
+
+def test_checksums_stay_the_same_for_old_checkpoints(tmp_path):
+    (tmp_path / "a").write_bytes(b"12345")
+    assert fingerprint.checksum_of_tensors([torch.arange(3), torch.ones(2, 1)]) == "549ebc50"
+    assert fingerprint.checksum_of_texts(["a", "b"]) == "f515465f"
+    assert fingerprint.checksum_of_files([tmp_path / "a"], root=tmp_path) == "927fb475"
+    assert fingerprint.checksum_of_files([tmp_path / "none"], root=tmp_path) == "07cd2235"
+
+
+@pytest.mark.parametrize(("sizes", "whole"), [((40, 60), True), ((40, 61), False), ((30, 30, 40), False)])
+def test_files_are_read_as_a_whole_up_to_so_many_and_so_many_bytes(tmp_path, monkeypatch, sizes, whole):
+    monkeypatch.setattr(fingerprint, "_READ", 100)
+    monkeypatch.setattr(fingerprint, "_SIZED", 2)
+    monkeypatch.setattr(fingerprint, "_BEGINNING", 10)
+    paths = [tmp_path / str(number) for number in range(len(sizes))]
+    for path, size in zip(paths, sizes, strict=True):
+        path.write_bytes(b"x" * size)
+    before = fingerprint.checksum_of_files(paths, root=tmp_path)
+    repainted(paths[0])  # its last byte
+    assert (fingerprint.checksum_of_files(paths, root=tmp_path) != before) == whole
+
+
+def test_a_class_that_the_training_data_does_not_have_is_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,label\n1,rose\n2,iris\n3,dahlia\n")
+    with pytest.raises(ConfigError, match=r"a.csv: column 'label': 'dahlia' is not a class of the training data"):
+        Csv(str(path), classes=["rose"])
+    data = Csv(str(path), classes=["rose", "iris", "dahlia"])
+    assert data.tensors[1].tolist() == [0, 1, 2] and data.shared == {"columns": ["a"], "classes": data.classes}
+    only = Csv(str(path), classes=["rose"], predicts=True)
+    assert only[0].tolist() == [1.0] and len(only.tensors) == 1 and only.fetch(torch.tensor([2])).tolist() == [[3.0]]

@@ -101,6 +101,17 @@ def test_an_epoch_over_a_table_is_resumed_in_its_middle(kind, name, write, worke
     )
 
 
+def test_the_values_of_a_row_become_tensors_where_they_are_numbers(tmp_path):
+    values = {"n": 3, "x": 0.5, "flags": [True, False], "ids": [1, 2], "rows": [[1.0], [2.0]], "s": "a"}
+    others = {"empty": [], "words": ["a", "b"], "none": None, "inner": {"a": 1}}
+    (tmp_path / "t.jsonl").write_text(json.dumps(values | others) + "\n\n" + json.dumps(values | others) + "\n")
+    data = Jsonl(str(tmp_path / "t.jsonl"))
+    row = data[1]
+    assert len(data) == 2 and {name: row[name] for name in others} == others and row["s"] == "a"
+    assert row["n"].dtype == row["ids"].dtype == torch.int64 and row["x"].dtype == row["rows"].dtype == torch.float32
+    assert row["flags"].dtype == torch.bool and row["rows"].tolist() == [[1.0], [2.0]] and row["n"] == 3
+
+
 def test_shards_of_webdataset_are_read(tmp_path):
     image = pytest.importorskip("PIL.Image")
     for shard in range(2):
