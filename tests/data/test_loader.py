@@ -712,6 +712,116 @@ def test_a_sample_of_a_stream_that_does_not_fit_is_named_in_every_share(shard, s
         list(loader)
 
 
+class Counted(Broken):
+    """Counts how often each sample is asked for; those of ``bad`` are torn."""
+
+    def __init__(self, bad=range(20), times: int = 10**9) -> None:
+        super().__init__(times=times)
+        self.bad, self.asked = bad, []
+
+    def __getitem__(self, index: int) -> int:
+        self.asked.append(index)
+        self.which = index if index in self.bad else -1
+        return super().__getitem__(index)
+
+
+def test_a_bad_sample_is_replaced_by_ones_that_seed_epoch_and_index_choose():
+    def asked(retries: int, seed: int = 4) -> list[int]:
+        data = Counted()
+        loader = Loader(data, batch_size=1, on_bad_sample="replace", retries=retries, seed=seed, sampler=[7])
+        loader.set_epoch(2)
+        with pytest.raises(DataError, match=r"sample 7 \(epoch 3, batch 1\): ValueError: torn file"):
+            list(loader)
+        return data.asked
+
+    assert asked(3) == [7, *(mix(4, 2, 7, attempt) % 20 for attempt in (1, 2, 3))]
+    assert asked(0) == [7] and asked(9, seed=5)[1:] != asked(9)[1:]
+
+
+@pytest.mark.parametrize(("times", "retries", "works"), [(1, 1, True), (2, 1, False), (1, 0, False), (0, 0, True)])
+def test_a_bad_sample_is_tried_again_so_many_times(times, retries, works):
+    data = Counted(bad=[7], times=times)
+    loader = Loader(data, batch_size=1, on_bad_sample="retry", retries=retries, sampler=[7])
+    if works:
+        assert plain(loader) == [[7]] and loader.bad == times
+    else:
+        with pytest.raises(DataError, match="sample 7"):
+            list(loader)
+    assert data.asked == [7] * (min(times, retries) + 1)
+
+
+@pytest.mark.parametrize("method", ["fetch", "__getitems__"])
+@pytest.mark.filterwarnings("error")
+def test_a_bad_sample_of_a_whole_batch_is_found_and_left_out(method):
+    def whole(self, indices):
+        if 7 in list(indices):
+            raise OSError("torn batch")
+        return torch.as_tensor(indices) * 10
+
+    kind = type("Whole", (Counted,), {method: whole})
+    loader = Loader(kind(bad=[7]), batch_size=5, on_bad_sample="skip")
+    assert plain(loader)[:2] == [[0, 10, 20, 30, 40], [5, 6, 8, 9]] and loader.bad == 1
+
+
+def test_a_list_from_getitems_is_a_batch_unless_it_has_an_item_for_every_sample():
+    class Columns(Noisy):
+        def __getitems__(self, indices):
+            return [indices, [index * 10 for index in indices]]
+
+    columns = [[[0, 1, 2], [0, 10, 20]], [[3], [30]]]
+    assert list(Loader(Columns(4), batch_size=3)) == columns
+    assert [[part.tolist() for part in batch] for batch in Loader(Columns(2), batch_size=2)] == [[[0, 0], [1, 10]]]
+
+
+def test_samples_that_are_named_by_words_draw_by_their_names():
+    class Named:
+        def __getitem__(self, name):
+            return random.random(), float(torch.rand(()))
+
+    names = ["a", "b", ("c", 1), "dd", "e", "f", 7, -7]
+
+    def expected(name) -> list[float]:
+        number = name if isinstance(name, int) else mix(*repr(name).encode())
+        with kept_generators():
+            seed_process(mix(3, 0, number))
+            return [random.random(), float(torch.rand(()))]
+
+    found = [part.tolist() for part in next(iter(Loader(Named(), batch_size=8, sampler=names, seed=3)))]
+    assert found == [list(column) for column in zip(*map(expected, names), strict=True)]
+    assert len(set(found[0])) == 8
+
+
+def test_what_a_stream_raises_is_told_with_its_place():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from range(5)
+            raise ValueError("torn stream")
+
+    loader = Loader(Stream(), batch_size=3, workers=0)
+    with pytest.raises(DataError, match=r"^samples from 3 \(epoch 1, batch 2\): ValueError: torn stream"):
+        list(loader)
+
+
+def test_a_stream_is_read_by_one_worker_and_its_samples_have_no_names():
+    loader = Loader(NoisyStream(), batch_size=2, workers=5)
+    assert loader.workers == 1 and loader.sample_ids() == [] and Loader(NoisyStream(), workers=0).workers == 0
+    assert Loader(list(range(9)), batch_size=4).sample_ids() == [0, 1, 2, 3]
+
+
+def test_a_batch_of_all_samples_or_ranks_is_large_enough(caplog):
+    whole = Loader(TensorData(torch.arange(4)), batch_size=4, shuffle=True, drop_last=True, shard=(3, 4))
+    assert len(plain(whole)[0]) == 1 and not caplog.text
+    Loader(TensorData(torch.arange(3)), batch_size=4)
+    assert not caplog.text
+
+
+def test_a_batch_sampler_of_any_size_is_shared_if_it_has_a_length():
+    shares = [plain(Loader(list(range(6)), batch_sampler=[[0, 1, 2], [3, 4]], shard=(rank, 2))) for rank in range(2)]
+    assert shares == [[[0], [3]], [[1, 2], [4]]]
+    with pytest.raises(ConfigError, match="the sampler list_iterator has no length"):
+        Loader(list(range(6)), batch_sampler=iter([[0, 1]]), shard=(0, 2))
+
+
 def test_a_dataset_around_another_has_the_fingerprint_of_that_one():
     inner = torch.utils.data.TensorDataset(torch.arange(3))
     assert fingerprint_of(torch.utils.data.Subset(inner, [0])) == fingerprint_of(inner) != ""

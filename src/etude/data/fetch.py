@@ -418,8 +418,8 @@ def _number(index: Any) -> int:
 
 
 def _signed(number: int) -> int:
-    """Return the same 64 bits as a signed number."""
-    return number - (1 << 64) if number >> 63 else number
+    """Return the last 64 bits as a signed number."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _failed(task: Task, bad: list[Bad], error: Exception) -> Fetched:
