@@ -19,9 +19,10 @@ from etude.cli import _report
 from etude.data.collate import Lists, Mixup, Pad, stack
 from etude.data.datasets.digits import Digits
 from etude.data.datasets.tensors import TensorData
-from etude.data.fetch import never_draws, offers
+from etude.data.fetch import Fetcher, StreamFetcher, never_draws, offers
 from etude.data.fingerprint import fingerprint_of
 from etude.data.loader import Loader
+from etude.data.order import Task
 from etude.data.samplers import Balanced, Subset
 from etude.data.seeds import COLLATE, kept_generators, mix, seed_process
 from etude.data.transforms import Transformed
@@ -254,7 +255,22 @@ def test_a_bad_sample_is_named(workers, capsys):
     assert _report(caught.value) == 5
     said = capsys.readouterr().err
     assert "Traceback" in said and "in __getitem__" in said and "in _guarded" not in said  # of the user's code alone
+    assert ("in a data worker" in said) == (workers > 0)
     assert said.endswith("etude: error: sample 7 (epoch 1, batch 4): ValueError: torn file\n")
+
+
+def test_a_failure_is_told_with_the_lines_of_the_user_alone():
+    for made in (
+        Fetcher(Broken())(Task(0, 1, [7])),
+        StreamFetcher(TornStream(), batch_size=1)(Task(0, 0, state=("begin", 0, None))),
+    ):
+        assert "torn file" in made.failure and made.details.startswith("Traceback")
+        assert 'raise ValueError("torn file")' in made.details and "_guarded" not in made.details
+
+
+class TornStream:
+    def __iter__(self):
+        raise ValueError("torn file")
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -16,7 +16,7 @@ from etude.data.seeds import kept_generators
 from etude.data.torch_loader import passes, position, remainder
 from etude.data.torch_loader.epoch_seeds import keep_workers
 from etude.data.torch_loader.passes import Pass, Passes, replay
-from etude.data.torch_loader.worker_states import current_state
+from etude.data.torch_loader.worker_states import Made, current_state
 
 
 @pytest.fixture(autouse=True)
@@ -308,6 +308,17 @@ def test_only_loaders_that_draw_indices_can_begin_in_their_middle_by_skipping_th
     assert not any(position.has_indices(other) for other in others)
     assert list(position.begin(others[0], skip=2)) == [3] and lists(position.begin(others[1], skip=1)) == [[2, 3]]
     assert list(position.begin(others[0])) == [1, 2, 3]
+
+
+def test_a_pass_whose_batches_are_counted_is_torchs_iterator_in_all_else():
+    batches, workers, state = iter(shuffled()), position.Workers(1, persist=True), current_state()
+    taken = position.Taken(batches, workers)
+    assert taken._dataset is batches._dataset and len(list(taken)) == 5 and workers.states == {}
+    assert list(position.Taken(iter([Made("a", 0, state), "b"]), workers)) == ["a", "b"] and workers.states == {
+        0: state
+    }
+    with pytest.raises(AttributeError):
+        position.Taken.__new__(position.Taken)._batches
 
 
 def test_a_turn_names_the_worker_of_a_batch_and_its_state_at_first():

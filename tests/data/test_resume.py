@@ -70,6 +70,7 @@ def test_a_position_is_kept_for_its_own_epoch_alone() -> None:
             self.epoch = epoch
 
     loader = Replay(Told([1, 2, 3, 4]))
+    assert loader.state_dict() == {"epoch": 0, "pass": None}
     loader.set_epoch(2)
     next(iter(loader))
     state = copy.deepcopy(loader.state_dict())
