@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, RandomSampler
 
 from etude import Trainer
 from etude.core.run import Run
-from etude.data.resume import Replay, own_generators, own_states, restore_own
+from etude.data.resume import Replay, Snapshot, own_generators, own_states, restore_own
 
 
 class Noisy(torch.utils.data.Dataset[Any]):
@@ -91,6 +91,19 @@ def test_a_position_is_kept_for_its_own_epoch_alone() -> None:
     Replay([1]).set_epoch(1)  # a loader that does not want to know
     with pytest.raises(AttributeError):
         Replay.__new__(Replay).loader
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there are devices whose states would be restored")
+def test_states_of_devices_that_are_not_here_are_carried_and_left_alone() -> None:
+    here = Snapshot.take()
+    assert here.cuda is None and set(here.state_dict()) == {"python", "numpy", "torch"}
+    states = [torch.arange(3, dtype=torch.uint8), torch.arange(4, dtype=torch.uint8)]
+    other = Snapshot(here.python, here.numpy, here.torch, states)
+    again = Snapshot.of(other.state_dict())
+    assert again.cuda is not None and all(torch.equal(a, b) for a, b in zip(again.cuda, states, strict=True))
+    drawn = torch.rand(2)
+    again.restore()
+    assert torch.equal(torch.rand(2), drawn)
 
 
 def test_the_own_generators_of_a_loader_are_found_once_each_and_restored_if_they_are_as_many() -> None:
