@@ -213,7 +213,7 @@ def test_a_data_set_without_a_fingerprint_is_known_by_what_it_holds(tmp_path):
     assert fingerprint_of(Holds(samples=files)) != listed
     (tmp_path / "b").unlink()
     assert fingerprint_of(Holds(samples=files)) not in ("", listed)
-    for samples in ([], [1, 2], [*files, 3], [*files, ()], [(3, 0)], [("nowhere", 0)], tuple(files)):
+    for samples in ([], [1, 2], [*files, 3], [*files, ()], [(3, 0)], [*files, (3, 0)], [("nowhere", 0)], tuple(files)):
         assert fingerprint_of(Holds(samples=samples)) == ""
     assert fingerprint_of(Holds(tensors=[])) == fingerprint_of(Holds(tensors=[torch.ones(1), 2])) == ""
     inner = Holds(tensors=[torch.ones(2)])

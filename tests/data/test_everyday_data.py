@@ -103,8 +103,8 @@ def test_an_epoch_over_a_table_is_resumed_in_its_middle(kind, name, write, worke
 
 
 def test_the_values_of_a_row_become_tensors_where_they_are_numbers(tmp_path):
-    values = {"n": 3, "x": 0.5, "flags": [True, False], "ids": [1, 2], "rows": [[1.0], [2.0]], "s": "a"}
-    others = {"empty": [], "words": ["a", "b"], "none": None, "inner": {"a": 1}}
+    values = {"n": 3, "x": 0.5, "flags": [True, False], "ids": [1], "rows": [[1.0], [2.0]], "s": "a"}
+    others = {"empty": [], "words": ["a", 1], "none": None, "inner": {"a": 1}}
     (tmp_path / "t.jsonl").write_text(json.dumps(values | others) + "\n\n" + json.dumps(values | others) + "\n")
     data = Jsonl(str(tmp_path / "t.jsonl"))
     row = data[1]

@@ -709,12 +709,50 @@ def test_what_a_collate_function_draws_follows_from_seed_epoch_and_batch(dataset
          "sample 2 is {a: 2×4, b: int}, others are {a: 2×3, b: int}"),
         ([(0,) * 8, (0.5,), (0,) * 8], rf"sample 1 is \(float\), others are \({', '.join(['int'] * 8)}\)"),
         ([(0,) * 9, (0,), (0,) * 9], rf"sample 1 is \(int\), others are \({', '.join(['int'] * 8)}, …\)"),
-        ([(0,) * 9, (0,) * 10, (0,) * 9], "^epoch 1, batch 1: "),
+        ([(0,) * 9, (0,) * 10, (0,) * 9], "^epoch 1, batch 1: RuntimeError: each element in list of batch"),
+        ([object()] * 3, "^epoch 1, batch 1: TypeError: default_collate: "),
     ],
 )  # fmt: skip
 def test_the_forms_of_samples_that_make_no_batch_are_told(samples, says):
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(DataError, match=says) as caught:
         list(Loader(samples, batch_size=3))
+    assert isinstance(caught.value.__cause__, RuntimeError | TypeError | AttributeError)
+    with pytest.raises(DataError, match=says.replace("^epoch 1, batch 1:", "samples from 0 .*:")) as caught:
+        list(Loader(Items(samples), batch_size=3))
+    assert isinstance(caught.value.__cause__, RuntimeError | TypeError | AttributeError)
+
+
+class Items(torch.utils.data.IterableDataset):
+    """A stream of what a list holds."""
+
+    def __init__(self, items: list) -> None:
+        self.items = items
+
+    def __iter__(self):
+        return iter(self.items)
+
+
+def test_no_sample_is_blamed_for_a_batch_that_another_was_left_out_of():
+    class Torn(Noisy):
+        def __getitem__(self, index):
+            if index == 1:
+                raise ValueError("torn file")
+            return torch.zeros(3 if index == 2 else 2)
+
+    with pytest.raises(DataError, match=r"^epoch 1, batch 1: RuntimeError: stack expects each tensor"):
+        list(Loader(Torn(5), batch_size=5, on_bad_sample="skip"))
+
+
+def test_a_stream_that_can_only_tell_its_position_is_read_again_from_the_beginning():
+    class Tells(NoisyStream):
+        def state_dict(self) -> dict[str, int]:
+            raise AssertionError("asked in vain")
+
+    whole, loader = plain(Loader(Tells(), batch_size=3)), Loader(Tells(), batch_size=3)
+    next(iter(loader))
+    again = Loader(Tells(), batch_size=3)
+    again.load_state_dict(loader.state_dict())
+    assert plain(again) == whole[1:]
 
 
 @pytest.mark.parametrize(("shard", "sample"), [((0, 2), 8), ((1, 2), 12), ((1, 3), 13)])

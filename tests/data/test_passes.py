@@ -321,6 +321,19 @@ def test_a_pass_whose_batches_are_counted_is_torchs_iterator_in_all_else():
         position.Taken.__new__(position.Taken)._batches
 
 
+@pytest.mark.parametrize(("here", "count", "told"), [(0, 0, False), (2, 2, True)])
+def test_a_pass_that_was_saved_without_a_number_of_workers_had_none(here, count, told):
+    run = Steps(shuffled(here))
+    run.passes.load_state_dict({"number": 1, "first": 5, "persistent": False})
+    assert bool(run.said) == told and run.passes._workers.count == count and not run.passes._workers.persist
+
+
+def test_workers_count_as_started_from_the_first_pass_on():
+    loader = shuffled(1)
+    batches = passes.begin(loader)
+    assert passes.workers_of(loader).started and sorted(torch.cat(list(batches)).tolist()) == list(range(10))
+
+
 def test_a_turn_names_the_worker_of_a_batch_and_its_state_at_first():
     state = current_state()
     workers = position.Workers(2, persist=False)

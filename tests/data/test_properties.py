@@ -314,6 +314,19 @@ def test_a_generator_that_has_moved_says_so_once_and_goes_back(kind):
         assert not generator.give_back()
 
 
+def test_a_normal_number_that_numpy_holds_back_hides_no_draw():
+    _, generator, _ = generators()
+    with kept_generators():
+        np.random.seed(3)
+        pair = np.random.randn(2).tolist()
+        np.random.seed(3)
+        assert np.random.randn() == pair[0]
+        for _ in range(2):
+            generator.keep()
+            assert np.random.randn() not in (0.0, pair[1]) and generator.give_back()
+        assert np.random.randn() == pair[1]
+
+
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 50))
 def test_length_groups_hold_every_sample_once(lengths, group):
     sampler = LengthGrouped([torch.zeros(length) for length in lengths], group=group)
