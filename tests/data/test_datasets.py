@@ -69,7 +69,18 @@ def test_idx_files_are_read_from_any_folder(tmp_path, zipped):
         Idx(str(tmp_path), "test")
 
 
-@pytest.mark.parametrize("data", [b"", b"nonsense", b"\0\0\x08\x01\0\0\0\x09abc", b"\0\0\x08\x03\0"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0\0\x08",
+        b"\1\0\x08\1\0\0\0\1x",
+        b"\0\0\x07\1\0\0\0\1x",
+        b"nonsense",
+        b"\0\0\x08\x01\0\0\0\x09abc",
+        b"\0\0\x08\x03\0",
+    ],
+)
 def test_a_damaged_idx_file_is_refused(tmp_path, data):
     (tmp_path / "x").write_bytes(data)
     with pytest.raises(DataError, match="idx file|cut short"):

@@ -898,7 +898,8 @@ def test_a_loader_that_is_rewound_begins_its_epoch_again():
     assert [batch.tolist() for batch in resumed] == whole[2:] and [batch.tolist() for batch in rewound] == whole
 
 
-def test_a_batch_that_a_data_set_fetches_as_a_whole_draws_by_its_epoch_and_first_sample():
+@pytest.mark.parametrize("method", ["fetch", "__getitems__"])
+def test_a_batch_that_a_data_set_fetches_as_a_whole_draws_by_its_epoch_and_first_sample(method):
     class Noise:
         def __len__(self):
             return 6
@@ -906,8 +907,7 @@ def test_a_batch_that_a_data_set_fetches_as_a_whole_draws_by_its_epoch_and_first
         def __getitem__(self, index):
             raise AssertionError
 
-        def fetch(self, indices):
-            return torch.rand(len(indices))
+    setattr(Noise, method, lambda self, indices: torch.rand(len(indices)))
 
     def noise(epoch: int = 0, **options) -> list[list[float]]:
         loader = Loader(Noise(), **({"batch_size": 2, "seed": 3} | options))

@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 
 from etude.data.seeds import kept_generators
 from etude.data.torch_loader import passes, position, remainder
-from etude.data.torch_loader.epoch_seeds import keep_workers
+from etude.data.torch_loader.epoch_seeds import end_workers, keep_workers
 from etude.data.torch_loader.passes import Pass, Passes, replay
 from etude.data.torch_loader.worker_states import Made, current_state
 
@@ -328,10 +328,21 @@ def test_a_pass_that_was_saved_without_a_number_of_workers_had_none(here, count,
     assert bool(run.said) == told and run.passes._workers.count == count and not run.passes._workers.persist
 
 
-def test_workers_count_as_started_from_the_first_pass_on():
-    loader = shuffled(1)
+@pytest.mark.parametrize(
+    ("persists", "started", "made", "draws"),
+    [(True, False, True, True), (True, True, True, False), (False, True, True, True), (True, True, False, True)],
+)
+def test_workers_that_were_started_before_begin_without_a_seed_of_the_run(persists, started, made, draws):
+    loader = shuffled(1, persistent_workers=persists)
+    passes.workers_of(loader).started = started
+    vars(loader)["_DataLoader__initialized"] = made
+    sampler = loader.sampler
+    sampler.generator = torch.Generator()  # so that the order draws nothing of the run
+    before = torch.get_rng_state()
     batches = passes.begin(loader)
-    assert passes.workers_of(loader).started and sorted(torch.cat(list(batches)).tolist()) == list(range(10))
+    assert torch.equal(torch.get_rng_state(), before) != draws and loader.generator is None
+    assert passes.workers_of(loader).started
+    end_workers([loader], [batches])
 
 
 def test_a_turn_names_the_worker_of_a_batch_and_its_state_at_first():

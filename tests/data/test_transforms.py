@@ -79,6 +79,12 @@ def test_a_cut_has_the_sides_of_its_share_and_reaches_the_borders() -> None:
         assert {0, size - 1} <= {place for places in seen[name] for place in places}
 
 
+def test_images_without_a_channel_are_cut_too() -> None:
+    torch.manual_seed(0)
+    images, targets = CutMix(2)([(torch.full((6, 8), float(label)), label) for label in range(2)])
+    assert images.shape == (2, 6, 8) and torch.allclose(images.mean((1, 2)), targets[:, 1])
+
+
 @pytest.mark.parametrize(("mixup", "ways"), [(0.0, {"cut"}), (0.5, {"cut", "mixed"})])
 def test_a_batch_is_cut_or_mixed_where_both_are_asked_for(mixup: float, ways: set[str]) -> None:
     torch.manual_seed(0)
