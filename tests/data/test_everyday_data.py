@@ -138,8 +138,10 @@ def test_the_target_may_be_missing_only_where_it_is_to_be_predicted(tmp_path):
         named[1]
     with pytest.raises(ConfigError, match="row 0: 'x' is not a class of the training data"):
         Jsonl(str(path), target="b", classes=["y"])[0]
+    other = tmp_path / "other.jsonl"
+    other.write_text(path.read_text())
     with pytest.raises(ConfigError, match=f"{path}: no column is called 'z'"):
-        Jsonl([str(path), str(path)], columns=["z"])
+        Jsonl([str(path), str(other)], columns=["z"])
     assert len(Jsonl([str(path), str(path)])) == 4 and Jsonl([str(path), str(path)])[3]["b"] == "y"
 
 

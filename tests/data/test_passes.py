@@ -454,6 +454,14 @@ def test_a_rest_ends_where_a_whole_epoch_would_if_it_is_not_longer(rest, taken):
     assert current.state()["first_rng"] is None and current.taken == taken + 1
 
 
+@pytest.mark.parametrize(("rest", "world", "filled"), [(4, 3, 2), (5, 3, 1), (6, 3, 0), (5, 4, 3), (3, 1, 0)])
+def test_a_rest_is_filled_up_with_its_first_samples_so_that_all_have_as_many(rest, world, filled):
+    order, loaders = list(range(rest)), [DataLoader(range(10), 2) for _ in range(world)]
+    shares = [lists(remainder.begin(loader, order, rank, world)[0]) for rank, loader in enumerate(loaders)]
+    assert sorted(sample for share in shares for batch in share for sample in batch) == sorted(order + order[:filled])
+    assert len({sum(map(len, share)) for share in shares}) == 1
+
+
 def test_the_rest_is_put_below_samplers_that_only_mark_batches():
     loader = keep_workers(DataLoader(range(6), 2))
     assert remainder.can_begin(loader) and remainder.can_begin(DataLoader(range(6), 2))
