@@ -36,6 +36,7 @@ def test_digits_are_those_of_scikit_learn_in_a_fixed_split():
     assert val[0][0].shape == (1, 8, 8) and val[0][0].dtype == torch.float32 and val[0][1].dtype == torch.int64
     rows = torch.cat([train.tensors[0], val.tensors[0].flatten(1)])
     torch.testing.assert_close(rows.sum(0), images.sum(0))
+    assert val.tensors[1][:8].tolist() == [7, 9, 4, 7, 0, 2, 6, 1]  # of all checkpoints that there are
     with pytest.raises(ConfigError, match="did you mean 'train'"):
         Digits("trian")
 

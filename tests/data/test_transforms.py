@@ -175,6 +175,8 @@ def test_a_change_is_drawn_with_the_strength_and_either_sign() -> None:
         known = [change(image, sign * by) for change in transforms._CHANGES for sign in (1, -1)]
         made = [transforms.RandAugment(1, strength)(image) for _ in range(30)]
         assert all(any(torch.equal(one, other) for other in known) for one in made)
+        one_way = known[::2]
+        assert all(any(torch.equal(one, other) for other in one_way) for one in made) == (strength == 0)
     for strength in (-0.1, 10.5):
         with pytest.raises(ConfigError, match=f"strength is {strength}; it goes from 0 to 10"):
             transforms.RandAugment(strength=strength)
