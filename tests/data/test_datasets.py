@@ -36,6 +36,7 @@ def test_digits_are_those_of_scikit_learn_in_a_fixed_split():
     assert val[0][0].shape == (1, 8, 8) and val[0][0].dtype == torch.float32 and val[0][1].dtype == torch.int64
     rows = torch.cat([train.tensors[0], val.tensors[0].flatten(1)])
     torch.testing.assert_close(rows.sum(0), images.sum(0))
+    assert val.tensors[1][:8].tolist() == [7, 9, 4, 7, 0, 2, 6, 1]  # of all checkpoints that there are
     with pytest.raises(ConfigError, match="did you mean 'train'"):
         Digits("trian")
 
@@ -69,11 +70,35 @@ def test_idx_files_are_read_from_any_folder(tmp_path, zipped):
         Idx(str(tmp_path), "test")
 
 
-@pytest.mark.parametrize("data", [b"", b"nonsense", b"\0\0\x08\x01\0\0\0\x09abc", b"\0\0\x08\x03\0"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0\0\x08",
+        b"\1\0\x08\1\0\0\0\1x",
+        b"\0\0\x07\1\0\0\0\1x",
+        b"nonsense",
+        b"\0\0\x08\x01\0\0\0\x09abc",
+        b"\0\0\x08\x03\0",
+    ],
+)
 def test_a_damaged_idx_file_is_refused(tmp_path, data):
     (tmp_path / "x").write_bytes(data)
     with pytest.raises(DataError, match="idx file|cut short"):
         read_idx(tmp_path / "x")
+
+
+def test_an_idx_file_may_hold_one_number_and_its_types_are_kept(tmp_path):
+    file = tmp_path / "x"
+    file.write_bytes(b"\0\0\x08\0\x05")
+    assert read_idx(file).tolist() == 5
+    file.write_bytes(b"\0\0\x08\0")
+    with pytest.raises(DataError, match="cut short or has a wrong header: 4 bytes"):
+        read_idx(file)
+    for kind, letter in ((0x08, "B"), (0x09, "b"), (0x0B, "h"), (0x0C, "i"), (0x0D, "f"), (0x0E, "d")):
+        file.write_bytes(struct.pack(f">HBBII6{letter}", 0, kind, 2, 2, 3, *range(6)))
+        got = read_idx(file)
+        assert got.tolist() == [[0, 1, 2], [3, 4, 5]] and got.dtype == np.dtype(letter)
 
 
 def test_image_folders_are_numbered_by_name_and_a_torn_picture_is_named(tmp_path):
@@ -181,7 +206,7 @@ def test_a_text_is_cut_into_pieces_with_the_next_byte_as_target(tmp_path):
     assert len(Characters(str(file), "val", length=4, stride=6)) == 1 and len(Characters(str(file), "val", 4, 5)) == 2
     assert train.fingerprint() != val.fingerprint()
     file.write_bytes(b"")
-    assert len(Characters(str(file))) == 0
+    assert len(Characters(str(file))) == len(Characters(str(file)).text) == 0
     with pytest.raises(ConfigError, match="no split is called 'vall'"):
         Characters(str(file), "vall")
     with pytest.raises(ConfigError, match="^Characters: there is no file nowhere.txt$"):
@@ -202,7 +227,7 @@ def test_a_data_set_without_a_fingerprint_is_known_by_what_it_holds(tmp_path):
     assert fingerprint_of(Holds(samples=files)) != listed
     (tmp_path / "b").unlink()
     assert fingerprint_of(Holds(samples=files)) not in ("", listed)
-    for samples in ([], [1, 2], [*files, 3], [*files, ()], [(3, 0)], [("nowhere", 0)], tuple(files)):
+    for samples in ([], [1, 2], [*files, 3], [*files, ()], [(3, 0)], [*files, (3, 0)], [("nowhere", 0)], tuple(files)):
         assert fingerprint_of(Holds(samples=samples)) == ""
     assert fingerprint_of(Holds(tensors=[])) == fingerprint_of(Holds(tensors=[torch.ones(1), 2])) == ""
     inner = Holds(tensors=[torch.ones(2)])
@@ -227,3 +252,35 @@ def test_of_large_data_evenly_spaced_pieces_count(monkeypatch):
     assert [changed(large, at) for at in (0, 15, 16, 99, 100, 115, 116, 300, 316)] == [
         True, True, False, False, True, True, False, True, False,
     ]  # fmt: skip
+
+
+def test_checksums_stay_the_same_for_old_checkpoints(tmp_path):
+    (tmp_path / "a").write_bytes(b"12345")
+    assert fingerprint.checksum_of_tensors([torch.arange(3), torch.ones(2, 1)]) == "549ebc50"
+    assert fingerprint.checksum_of_texts(["a", "b"]) == "f515465f"
+    assert fingerprint.checksum_of_files([tmp_path / "a"], root=tmp_path) == "927fb475"
+    assert fingerprint.checksum_of_files([tmp_path / "none"], root=tmp_path) == "07cd2235"
+
+
+@pytest.mark.parametrize(("sizes", "whole"), [((40, 60), True), ((40, 61), False), ((30, 30, 40), False)])
+def test_files_are_read_as_a_whole_up_to_so_many_and_so_many_bytes(tmp_path, monkeypatch, sizes, whole):
+    monkeypatch.setattr(fingerprint, "_READ", 100)
+    monkeypatch.setattr(fingerprint, "_SIZED", 2)
+    monkeypatch.setattr(fingerprint, "_BEGINNING", 10)
+    paths = [tmp_path / str(number) for number in range(len(sizes))]
+    for path, size in zip(paths, sizes, strict=True):
+        path.write_bytes(b"x" * size)
+    before = fingerprint.checksum_of_files(paths, root=tmp_path)
+    repainted(paths[0])  # its last byte
+    assert (fingerprint.checksum_of_files(paths, root=tmp_path) != before) == whole
+
+
+def test_a_class_that_the_training_data_does_not_have_is_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,label\n1,rose\n2,iris\n3,dahlia\n")
+    with pytest.raises(ConfigError, match=r"a.csv: column 'label': 'dahlia' is not a class of the training data"):
+        Csv(str(path), classes=["rose"])
+    data = Csv(str(path), classes=["rose", "iris", "dahlia"])
+    assert data.tensors[1].tolist() == [0, 1, 2] and data.shared == {"columns": ["a"], "classes": data.classes}
+    only = Csv(str(path), classes=["rose"], predicts=True)
+    assert only[0].tolist() == [1.0] and len(only.tensors) == 1 and only.fetch(torch.tensor([2])).tolist() == [[3.0]]

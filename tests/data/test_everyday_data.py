@@ -14,6 +14,7 @@ import torch
 
 import etude
 from etude.data.collate import CutMix
+from etude.data.datasets.images import ImageFolder, Pictures
 from etude.data.datasets.tables import Jsonl, Parquet
 from etude.data.datasets.tar import Tar
 from etude.data.datasets.tensors import TensorData
@@ -99,6 +100,96 @@ def test_an_epoch_over_a_table_is_resumed_in_its_middle(kind, name, write, worke
     assert seen == whole and sorted(value for batch in whole for value in batch) == sorted(
         torch.tensor([r["y"] for r in ROWS]).tolist()
     )
+
+
+def test_the_values_of_a_row_become_tensors_where_they_are_numbers(tmp_path):
+    values = {"n": 3, "x": 0.5, "flags": [True, False], "ids": [1], "rows": [[1.0], [2.0]], "s": "a"}
+    others = {"empty": [], "words": ["a", 1], "none": None, "inner": {"a": 1}}
+    (tmp_path / "t.jsonl").write_text(json.dumps(values | others) + "\n\n" + json.dumps(values | others) + "\n")
+    data = Jsonl(str(tmp_path / "t.jsonl"))
+    row = data[1]
+    assert len(data) == 2 and {name: row[name] for name in others} == others and row["s"] == "a"
+    assert row["n"].dtype == row["ids"].dtype == torch.int64 and row["x"].dtype == row["rows"].dtype == torch.float32
+    assert row["flags"].dtype == torch.bool and row["rows"].tolist() == [[1.0], [2.0]] and row["n"] == 3
+
+
+def test_a_table_without_rows_or_with_other_lines_is_refused(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n  \n")
+    with pytest.raises(ConfigError, match=r"Jsonl: .*t.jsonl has no line"):
+        Jsonl(str(path))
+    for line, says in (("[1, 2]", "row 1: a JSON object is due, not list"), ("{", "row 1: Expecting property name")):
+        path.write_text('{"a": 1}\n' + line + "\n")
+        with pytest.raises(DataError, match=says):
+            Jsonl(str(path))[1]
+
+
+def test_the_target_may_be_missing_only_where_it_is_to_be_predicted(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"a": 1, "b": "x"}\n{"a": "?", "b": "y"}\n')
+    with pytest.raises(ConfigError, match="no column is called 'y'"):
+        Jsonl(str(path), columns=["a"], target="y")
+    data = Jsonl(str(path), columns=["a"], target="y", predicts=True)
+    assert data[0] == {"a": torch.tensor(1)} and data.classes is None and data.shared == {"columns": ["a"]}
+    named = Jsonl(str(path), target="b")
+    assert named.columns == ["a"] and named.shared == {"columns": ["a"], "classes": ["x", "y"]}
+    assert named[0][0].tolist() == [1.0] and named[0][1] == 0
+    with pytest.raises(DataError, match=r"row 1: '\?' in column 'a' is not a number"):
+        named[1]
+    with pytest.raises(ConfigError, match="row 0: 'x' is not a class of the training data"):
+        Jsonl(str(path), target="b", classes=["y"])[0]
+    other = tmp_path / "other.jsonl"
+    other.write_text(path.read_text())
+    with pytest.raises(ConfigError, match=f"{path}: no column is called 'z'"):
+        Jsonl([str(path), str(other)], columns=["z"])
+    assert len(Jsonl([str(path), str(path)])) == 4 and Jsonl([str(path), str(path)])[3]["b"] == "y"
+
+
+def shard(path: Path, members: dict[str, bytes]) -> str:
+    with tarfile.open(path, "w") as made:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            made.addfile(info, io.BytesIO(data))
+    return str(path)
+
+
+def test_an_array_of_a_shard_is_never_unpickled(tmp_path):
+    made = io.BytesIO()
+    np.save(made, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    data = Tar(shard(tmp_path / "s.tar", {"0.npy": made.getvalue()}), parts=["npy"])
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        data[0]
+
+
+def test_parts_that_a_shard_does_not_have_are_named_with_what_it_has(tmp_path):
+    path = shard(tmp_path / "s.tar", {"a/0.clz": b"1", "b/0.clz": b"2"})
+    assert [Tar(path, parts=["clz"])[number] for number in range(2)] == [b"1", b"2"]
+    with pytest.raises(ConfigError, match=r"s.tar: samples have no part 'cls'; did you mean 'clz'"):
+        Tar(path, parts=["cls"])
+    with pytest.raises(ConfigError, match="samples have no part 'txt'"):
+        Tar(shard(tmp_path / "one.tar", {"0.cls": b"1"}), parts=["cls", "txt"])
+    assert len(Tar(shard(tmp_path / "none.tar", {}))) == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "shape"), [(None, (1, 4, 6)), (2, (1, 2, 2)), ((3, 5), (1, 3, 5)), ([3, 5], (1, 3, 5))]
+)
+def test_pictures_are_read_in_one_size_wherever_they_are(tmp_path, size, shape):
+    image = pytest.importorskip("PIL.Image").new("L", (6, 4), 51)
+    (tmp_path / "cat").mkdir()
+    image.save(tmp_path / "cat" / "2.PNG")
+    (tmp_path / "cat" / "note.txt").write_text("no picture")
+    png = (tmp_path / "cat" / "2.PNG").read_bytes()
+    data = [
+        Pictures(str(tmp_path), size, "L"), Pictures(str(tmp_path / "cat" / "2.PNG"), size, "L"),
+        ImageFolder(str(tmp_path), size, "L"), Tar(shard(tmp_path / "s.tar", {"0.png": png}), ["png"], size, "L"),
+    ]  # fmt: skip
+    for one in data:
+        sample = one[0][0] if isinstance(one, ImageFolder) else one[0]
+        assert len(one) == 1 and sample.shape == shape and torch.allclose(sample, torch.full(shape, 0.2))
+    assert Pictures(str(tmp_path), transform=lambda image: image.shape)[0] == (3, 4, 6)
+    assert ImageFolder(str(tmp_path), transform=lambda image: image.shape)[0] == ((3, 4, 6), 0)
 
 
 def test_shards_of_webdataset_are_read(tmp_path):

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,12 @@ from etude.cli import _report
 from etude.data.collate import Lists, Mixup, Pad, stack
 from etude.data.datasets.digits import Digits
 from etude.data.datasets.tensors import TensorData
+from etude.data.fetch import Fetcher, StreamFetcher, never_draws, offers
 from etude.data.fingerprint import fingerprint_of
 from etude.data.loader import Loader
+from etude.data.order import Task
 from etude.data.samplers import Balanced, Subset
+from etude.data.seeds import COLLATE, kept_generators, mix, seed_process
 from etude.data.transforms import Transformed
 from etude.errors import ConfigError, DataError
 from tests import zygote
@@ -177,6 +181,17 @@ def test_a_stream_continues_where_it_stood(kind, workers):
     again.close()
 
 
+@given(st.integers(0, 9), st.integers(0, 9))
+def test_an_epoch_ends_after_so_many_batches_wherever_it_begins(limit, start):
+    whole = [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
+    loader = Loader(TensorData(torch.arange(9)), batch_size=2, limit=limit)
+    assert len(loader) == min(limit, 5)
+    loader.load_state_dict({"epoch": 3, "batch": start})
+    assert plain(loader) == whole[start:limit]
+    assert loader.state_dict() | {"epoch": 4, "batch": 0} == loader.state_dict()
+    assert plain(loader) == whole[:limit]
+
+
 def test_a_stream_has_no_length_and_no_order():
     with pytest.raises(TypeError):
         len(Loader(NoisyStream(), batch_size=2))
@@ -241,7 +256,22 @@ def test_a_bad_sample_is_named(workers, capsys):
     assert _report(caught.value) == 5
     said = capsys.readouterr().err
     assert "Traceback" in said and "in __getitem__" in said and "in _guarded" not in said  # of the user's code alone
+    assert ("in a data worker" in said) == (workers > 0)
     assert said.endswith("etude: error: sample 7 (epoch 1, batch 4): ValueError: torn file\n")
+
+
+def test_a_failure_is_told_with_the_lines_of_the_user_alone():
+    for made in (
+        Fetcher(Broken())(Task(0, 1, [7])),
+        StreamFetcher(TornStream(), batch_size=1)(Task(0, 0, state=("begin", 0, None))),
+    ):
+        assert "torn file" in made.failure and made.details.startswith("Traceback")
+        assert 'raise ValueError("torn file")' in made.details and "_guarded" not in made.details
+
+
+class TornStream:
+    def __iter__(self):
+        raise ValueError("torn file")
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -582,6 +612,272 @@ def test_a_subclass_that_overrides_samples_is_asked_for_them_and_seeded(workers)
     assert (moved.amax(1) - moved.amin(1)).max() < 1e-6 and moved[:, 0].unique().numel() == 64
 
 
+class Noise:
+    """A mixin: changes the samples of a dataset that also gives whole batches."""
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + torch.rand(()), y
+
+
+class MixedDigits(Noise, Digits):
+    pass
+
+
+class FetchesAgain(NoisyDigits):
+    def fetch(self, indices):
+        return [sample + 1 for sample in super().fetch(indices)]
+
+
+class SaysSo(NoisyDigits):
+    deterministic = True
+
+
+class Table:
+    """Knows of itself alone whether it draws."""
+
+    def __init__(self, deterministic: bool) -> None:
+        self.deterministic = deterministic
+
+    def __getitem__(self, index):
+        return index
+
+
+class NoisyTable(Table):
+    def __getitem__(self, index):
+        return index + float(torch.rand(()))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "by_batch", "calm"),
+    [
+        (Digits("val"), True, True), (NoisyDigits("val"), False, False), (MixedDigits("val"), False, False),
+        (FetchesAgain("val"), True, False), (SaysSo("val"), False, True), (Table(True), False, True),
+        (Table(False), False, False), (NoisyTable(True), False, False), ([1, 2], False, False),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_a_class_says_of_its_samples_is_not_said_of_those_of_a_subclass_or_mixin(dataset, by_batch, calm):
+    assert offers(dataset, "fetch") == by_batch and never_draws(dataset) == calm
+
+
+def test_a_method_that_a_dataset_was_given_makes_its_batches():
+    dataset = Table(True)
+    dataset.fetch = lambda indices: indices * 2
+    assert offers(dataset, "fetch") and not offers(dataset, "__getitems__")
+    dataset.fetch = None
+    assert not offers(dataset, "fetch")
+
+
+def test_a_dataset_is_told_each_epoch_once_before_its_first_sample():
+    class Told(Noisy):
+        def __init__(self) -> None:
+            super().__init__()
+            self.epochs: list[int] = []
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epochs.append(epoch)
+
+        def __getitem__(self, index: int) -> int:
+            return self.epochs[-1]
+
+    loader = Loader(Told(), batch_size=8)
+    assert epochs(loader) == [[[0] * 8, [0] * 8, [0] * 4], [[1] * 8, [1] * 8, [1] * 4]]
+    loader.set_epoch(5)
+    assert plain(loader)[0] == [5] * 8 and loader.dataset.epochs == [0, 1, 5]
+
+
+@pytest.mark.parametrize("dataset", [list(range(40)), Noisy(40), NoisyStream(40)], ids=["calm", "noisy", "stream"])
+def test_what_a_collate_function_draws_follows_from_seed_epoch_and_batch(dataset):
+    loader = Loader(dataset, batch_size=4, seed=7, collate=lambda samples: [random.random(), torch.rand(())])
+    loader.set_epoch(2)
+
+    def expected(batch: int) -> list[float]:
+        with kept_generators():
+            seed_process(mix(7, 2, COLLATE, batch))
+            return [random.random(), torch.rand(())]
+
+    assert list(loader) == [expected(batch) for batch in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "says"),
+    [
+        ([torch.tensor(1.0), torch.zeros(2), torch.tensor(2.0)], "sample 1 is 2, others are a number"),
+        ([1, None, 2], "sample 1 is None, others are int"),
+        ([np.float32(1), "x", np.float32(1)], "sample 1 is str, others are a number"),
+        ([{"a": np.zeros((2, 3)), "b": 1}] * 2 + [{"a": np.zeros((2, 4)), "b": 1}],
+         "sample 2 is {a: 2×4, b: int}, others are {a: 2×3, b: int}"),
+        ([(0,) * 8, (0.5,), (0,) * 8], rf"sample 1 is \(float\), others are \({', '.join(['int'] * 8)}\)"),
+        ([(0,) * 9, (0,), (0,) * 9], rf"sample 1 is \(int\), others are \({', '.join(['int'] * 8)}, …\)"),
+        ([(0,) * 9, (0,) * 10, (0,) * 9], "^epoch 1, batch 1: RuntimeError: each element in list of batch"),
+        ([object()] * 3, "^epoch 1, batch 1: TypeError: default_collate: "),
+    ],
+)  # fmt: skip
+def test_the_forms_of_samples_that_make_no_batch_are_told(samples, says):
+    with pytest.raises(DataError, match=says) as caught:
+        list(Loader(samples, batch_size=3))
+    assert isinstance(caught.value.__cause__, RuntimeError | TypeError | AttributeError)
+    with pytest.raises(DataError, match=says.replace("^epoch 1, batch 1:", "samples from 0 .*:")) as caught:
+        list(Loader(Items(samples), batch_size=3))
+    assert isinstance(caught.value.__cause__, RuntimeError | TypeError | AttributeError)
+
+
+class Items(torch.utils.data.IterableDataset):
+    """A stream of what a list holds."""
+
+    def __init__(self, items: list) -> None:
+        self.items = items
+
+    def __iter__(self):
+        return iter(self.items)
+
+
+def test_no_sample_is_blamed_for_a_batch_that_another_was_left_out_of():
+    class Torn(Noisy):
+        def __getitem__(self, index):
+            if index == 1:
+                raise ValueError("torn file")
+            return torch.zeros(3 if index == 2 else 2)
+
+    with pytest.raises(DataError, match=r"^epoch 1, batch 1: RuntimeError: stack expects each tensor"):
+        list(Loader(Torn(5), batch_size=5, on_bad_sample="skip"))
+
+
+def test_a_stream_that_can_only_tell_its_position_is_read_again_from_the_beginning():
+    class Tells(NoisyStream):
+        def state_dict(self) -> dict[str, int]:
+            raise AssertionError("asked in vain")
+
+    whole, loader = plain(Loader(Tells(), batch_size=3)), Loader(Tells(), batch_size=3)
+    next(iter(loader))
+    again = Loader(Tells(), batch_size=3)
+    again.load_state_dict(loader.state_dict())
+    assert plain(again) == whole[1:]
+
+
+@pytest.mark.parametrize(("shard", "sample"), [((0, 2), 8), ((1, 2), 12), ((1, 3), 13)])
+def test_a_sample_of_a_stream_that_does_not_fit_is_named_in_every_share(shard, sample):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return (torch.zeros(3 if number == sample else 2) for number in range(18))
+
+    loader = Loader(Stream(), batch_size=9 if shard[1] == 3 else 8, shard=shard)
+    with pytest.raises(DataError, match=rf"epoch 1, batch 2 .* sample {sample} is 3"):
+        list(loader)
+
+
+class Counted(Broken):
+    """Counts how often each sample is asked for; those of ``bad`` are torn."""
+
+    def __init__(self, bad=range(20), times: int = 10**9) -> None:
+        super().__init__(times=times)
+        self.bad, self.asked = bad, []
+
+    def __getitem__(self, index: int) -> int:
+        self.asked.append(index)
+        self.which = index if index in self.bad else -1
+        return super().__getitem__(index)
+
+
+def test_a_bad_sample_is_replaced_by_ones_that_seed_epoch_and_index_choose():
+    def asked(retries: int, seed: int = 4) -> list[int]:
+        data = Counted()
+        loader = Loader(data, batch_size=1, on_bad_sample="replace", retries=retries, seed=seed, sampler=[7])
+        loader.set_epoch(2)
+        with pytest.raises(DataError, match=r"sample 7 \(epoch 3, batch 1\): ValueError: torn file"):
+            list(loader)
+        return data.asked
+
+    assert asked(3) == [7, *(mix(4, 2, 7, attempt) % 20 for attempt in (1, 2, 3))]
+    assert asked(0) == [7] and asked(9, seed=5)[1:] != asked(9)[1:]
+
+
+@pytest.mark.parametrize(("times", "retries", "works"), [(1, 1, True), (2, 1, False), (1, 0, False), (0, 0, True)])
+def test_a_bad_sample_is_tried_again_so_many_times(times, retries, works):
+    data = Counted(bad=[7], times=times)
+    loader = Loader(data, batch_size=1, on_bad_sample="retry", retries=retries, sampler=[7])
+    if works:
+        assert plain(loader) == [[7]] and loader.bad == times
+    else:
+        with pytest.raises(DataError, match="sample 7"):
+            list(loader)
+    assert data.asked == [7] * (min(times, retries) + 1)
+
+
+@pytest.mark.parametrize("method", ["fetch", "__getitems__"])
+def test_a_bad_sample_of_a_whole_batch_is_found_and_left_out(method):
+    def whole(self, indices):
+        if 7 in list(indices):
+            raise OSError("torn batch")
+        return torch.as_tensor(indices) * 10
+
+    kind = type("Whole", (Counted,), {method: whole})
+    loader = Loader(kind(bad=[7]), batch_size=5, on_bad_sample="skip")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert plain(loader)[:2] == [[0, 10, 20, 30, 40], [5, 6, 8, 9]] and loader.bad == 1
+
+
+def test_a_list_from_getitems_is_a_batch_unless_it_has_an_item_for_every_sample():
+    class Columns(Noisy):
+        def __getitems__(self, indices):
+            return [indices, [index * 10 for index in indices]]
+
+    columns = [[[0, 1, 2], [0, 10, 20]], [[3], [30]]]
+    assert list(Loader(Columns(4), batch_size=3)) == columns
+    assert [[part.tolist() for part in batch] for batch in Loader(Columns(2), batch_size=2)] == [[[0, 0], [1, 10]]]
+
+
+def test_samples_that_are_named_by_words_draw_by_their_names():
+    class Named:
+        def __getitem__(self, name):
+            return random.random(), float(torch.rand(()))
+
+    names = ["a", "b", ("c", 1), "dd", "e", "f", 7, -7]
+
+    def expected(name) -> list[float]:
+        number = name if isinstance(name, int) else mix(*repr(name).encode())
+        with kept_generators():
+            seed_process(mix(3, 0, number))
+            return [random.random(), float(torch.rand(()))]
+
+    found = [part.tolist() for part in next(iter(Loader(Named(), batch_size=8, sampler=names, seed=3)))]
+    assert found == [list(column) for column in zip(*map(expected, names), strict=True)]
+    assert len(set(found[0])) == 8
+
+
+def test_what_a_stream_raises_is_told_with_its_place():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from range(5)
+            raise ValueError("torn stream")
+
+    loader = Loader(Stream(), batch_size=3, workers=0)
+    with pytest.raises(DataError, match=r"^samples from 3 \(epoch 1, batch 2\): ValueError: torn stream"):
+        list(loader)
+
+
+def test_a_stream_is_read_by_one_worker_and_its_samples_have_no_names():
+    loader = Loader(NoisyStream(), batch_size=2, workers=5)
+    assert loader.workers == 1 and loader.sample_ids() == [] and Loader(NoisyStream(), workers=0).workers == 0
+    assert Loader(list(range(9)), batch_size=4).sample_ids() == [0, 1, 2, 3]
+
+
+def test_a_batch_of_all_samples_or_ranks_is_large_enough(caplog):
+    whole = Loader(TensorData(torch.arange(4)), batch_size=4, shuffle=True, drop_last=True, shard=(3, 4))
+    assert len(plain(whole)[0]) == 1 and not caplog.text
+    Loader(TensorData(torch.arange(3)), batch_size=4)
+    assert not caplog.text
+
+
+def test_a_batch_sampler_of_any_size_is_shared_if_it_has_a_length():
+    shares = [plain(Loader(list(range(6)), batch_sampler=[[0, 1, 2], [3, 4]], shard=(rank, 2))) for rank in range(2)]
+    assert shares == [[[0], [3]], [[1, 2], [4]]]
+    with pytest.raises(ConfigError, match="the sampler list_iterator has no length"):
+        Loader(list(range(6)), batch_sampler=iter([[0, 1]]), shard=(0, 2))
+
+
 def test_a_dataset_around_another_has_the_fingerprint_of_that_one():
     inner = torch.utils.data.TensorDataset(torch.arange(3))
     assert fingerprint_of(torch.utils.data.Subset(inner, [0])) == fingerprint_of(inner) != ""
@@ -604,7 +900,8 @@ def test_a_loader_that_is_rewound_begins_its_epoch_again():
     assert [batch.tolist() for batch in resumed] == whole[2:] and [batch.tolist() for batch in rewound] == whole
 
 
-def test_a_batch_that_a_data_set_fetches_as_a_whole_draws_by_its_epoch_and_first_sample():
+@pytest.mark.parametrize("method", ["fetch", "__getitems__"])
+def test_a_batch_that_a_data_set_fetches_as_a_whole_draws_by_its_epoch_and_first_sample(method):
     class Noise:
         def __len__(self):
             return 6
@@ -612,8 +909,7 @@ def test_a_batch_that_a_data_set_fetches_as_a_whole_draws_by_its_epoch_and_first
         def __getitem__(self, index):
             raise AssertionError
 
-        def fetch(self, indices):
-            return torch.rand(len(indices))
+    setattr(Noise, method, lambda self, indices: torch.rand(len(indices)))
 
     def noise(epoch: int = 0, **options) -> list[list[float]]:
         loader = Loader(Noise(), **({"batch_size": 2, "seed": 3} | options))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
 from etude.data.seeds import kept_generators
 from etude.data.torch_loader import passes, position, remainder
-from etude.data.torch_loader.epoch_seeds import keep_workers
+from etude.data.torch_loader.epoch_seeds import end_workers, keep_workers
 from etude.data.torch_loader.passes import Pass, Passes, replay
-from etude.data.torch_loader.worker_states import current_state
+from etude.data.torch_loader.worker_states import Made, current_state
 
 
 @pytest.fixture(autouse=True)
@@ -211,6 +212,139 @@ def test_workers_that_cannot_stand_for_those_of_the_run_before_are_reported(befo
     assert run.passes._workers.states == ({} if told else {0: state})
 
 
+@pytest.mark.parametrize(
+    ("number", "persists", "made", "draws"),
+    [(0, True, True, True), (1, True, True, False), (1, False, True, True), (1, True, False, True)],
+)
+def test_a_pass_draws_a_seed_where_the_workers_of_the_run_would_be_started(number, persists, made, draws):
+    loader = shuffled()
+    run = Steps(loader)
+    run.passes.load_state_dict({"number": 0, "first": 0, "workers": 2, "persistent": persists})
+    vars(loader)["_DataLoader__initialized"] = made
+    before = torch.get_rng_state()
+    run.passes.begin(number)
+    assert torch.equal(torch.get_rng_state(), before) != draws and loader.generator is None
+
+
+def test_a_loader_that_is_no_loader_of_torch_has_passes_too():
+    run = Steps([1, 2, 3])
+    assert list(run.passes.begin(0)) == [1, 2, 3] and list(run.passes.begin(1, skip=1)) == [2, 3]
+    state = run.passes.state_dict()
+    assert (state["workers"], state["persistent"], state["states"]) == (0, False, {})
+
+
+def test_workers_are_new_where_they_persist_and_their_loader_has_lost_them():
+    def asked(loader: Any, skip: int = 0, *, persist: bool = True, times: int = 2) -> list[bool]:
+        workers = position.Workers(2, persist=persist)
+        workers.states, workers.lent = {0: current_state()}, loader
+        found = [workers.are_new(loader, skip) for _ in range(times)]
+        assert bool(workers.states) == (workers.lent is not None) == (not any(found))
+        return found
+
+    assert asked(shuffled(2)) == [False, True]
+    assert asked(shuffled(2), skip=1) == asked(shuffled(2), persist=False) == asked([1]) == [False, False]
+    here, unmade = shuffled(2), shuffled(2)
+    here._iterator = object()
+    vars(unmade)["_DataLoader__initialized"] = False
+    assert asked(here) == [False, False] and asked(unmade, times=1) == [True]
+    here._iterator = None
+
+
+def test_marked_batches_say_whose_they_are_and_who_begins_a_pass():
+    inner = BatchSampler(range(6), 2, False)
+    marked = copy.deepcopy(position.Numbered(inner))
+    workers = position.Workers(2, persist=True)
+    noted: list[int] = []
+    assert list(marked) == [[0, 1], [2, 3], [4, 5]] and len(marked) == 3 and marked.batch_size == 2
+    marked.lend(lambda: noted.append(1))
+    assert list(marked) == [[0, 1], [2, 3], [4, 5]] and noted == [1]
+    marked.begin(workers, 1, None)
+    batches = list(marked)
+    assert [(batch, batch.turn.worker) for batch in batches] == [([2, 3], 1), ([4, 5], 0)] and noted == [1]
+    marked.ask(position.Workers(3, persist=True))
+    assert [(batch, batch.turn.worker) for batch in marked] == [([], 0), ([], 1), ([], 2)]
+    assert list(marked) == batches
+    marked.batch_size = 3
+    assert [list(batch) for batch in marked] == [[3, 4, 5]]
+    with pytest.raises(AttributeError):
+        position.Numbered.__new__(position.Numbered)._inner
+
+
+def test_the_samples_of_workers_that_are_gone_are_made_in_this_process_as_theirs():
+    class Draws:
+        def __len__(self) -> int:
+            return 10
+
+        def __getitem__(self, index: int) -> float:
+            return index + random.random()
+
+    def made(init: Any) -> list[list[float]]:
+        loader = DataLoader(Draws(), 2, worker_init_fn=init)  # type: ignore[arg-type]
+        before = random.getstate(), torch.get_rng_state()
+        batches = position.begin(loader, workers=position.Workers(2, persist=False))
+        found = [batch.tolist() for batch in batches]
+        assert random.getstate() == before[0]
+        return found
+
+    def expected(first_seed: int) -> list[list[float]]:
+        dice = [random.Random(first_seed), random.Random(first_seed + 1)]
+        return [[index + dice[number % 2].random() for index in (2 * number, 2 * number + 1)] for number in range(5)]
+
+    assert made(None) == expected(0)
+    assert made(lambda worker: random.seed(70 + worker)) == expected(70)
+
+
+def test_only_loaders_that_draw_indices_can_begin_in_their_middle_by_skipping_them():
+    class Own(DataLoader[Any]):
+        def __iter__(self) -> Any:
+            return iter([1, 2, 3])
+
+    class Stream(IterableDataset[int]):
+        def __iter__(self) -> Any:
+            return iter(range(4))
+
+    assert position.has_indices(shuffled()) and position.has_indices(DataLoader([1], batch_sampler=[[0]]))
+    others = [Own([1]), DataLoader(Stream(), 2), DataLoader([1], batch_size=None), [1]]
+    assert not any(position.has_indices(other) for other in others)
+    assert list(position.begin(others[0], skip=2)) == [3] and lists(position.begin(others[1], skip=1)) == [[2, 3]]
+    assert list(position.begin(others[0])) == [1, 2, 3]
+
+
+def test_a_pass_whose_batches_are_counted_is_torchs_iterator_in_all_else():
+    batches, workers, state = iter(shuffled()), position.Workers(1, persist=True), current_state()
+    taken = position.Taken(batches, workers)
+    assert taken._dataset is batches._dataset and len(list(taken)) == 5 and workers.states == {}
+    assert list(position.Taken(iter([Made("a", 0, state), "b"]), workers)) == ["a", "b"] and workers.states == {
+        0: state
+    }
+    with pytest.raises(AttributeError):
+        position.Taken.__new__(position.Taken)._batches
+
+
+@pytest.mark.parametrize(("here", "count", "told"), [(0, 0, False), (2, 2, True)])
+def test_a_pass_that_was_saved_without_a_number_of_workers_had_none(here, count, told):
+    run = Steps(shuffled(here))
+    run.passes.load_state_dict({"number": 1, "first": 5, "persistent": False})
+    assert bool(run.said) == told and run.passes._workers.count == count and not run.passes._workers.persist
+
+
+@pytest.mark.parametrize(
+    ("persists", "started", "made", "draws"),
+    [(True, False, True, True), (True, True, True, False), (False, True, True, True), (True, True, False, True)],
+)
+def test_workers_that_were_started_before_begin_without_a_seed_of_the_run(persists, started, made, draws):
+    loader = shuffled(1, persistent_workers=persists)
+    passes.workers_of(loader).started = started
+    vars(loader)["_DataLoader__initialized"] = made
+    sampler = loader.sampler
+    sampler.generator = torch.Generator()  # so that the order draws nothing of the run
+    before = torch.get_rng_state()
+    batches = passes.begin(loader)
+    assert torch.equal(torch.get_rng_state(), before) != draws and loader.generator is None
+    assert passes.workers_of(loader).started
+    end_workers([loader], [batches])
+
+
 def test_a_turn_names_the_worker_of_a_batch_and_its_state_at_first():
     state = current_state()
     workers = position.Workers(2, persist=False)
@@ -309,6 +443,23 @@ def test_processes_share_out_what_is_left_and_go_on_with_whole_epochs():
     again, _ = remainder.begin(loaders[0], [4], 0, 1)
     assert lists(again) == [[4]] and not isinstance(loaders[0].batch_sampler.inner, remainder.Rest)
     assert copy.deepcopy(loaders[0].batch_sampler).drop_last is False
+
+
+@pytest.mark.parametrize(("rest", "taken"), [([4, 2], 4), (list(range(9)), 0), (list(range(10)), 0), ([0] * 12, 0)])
+def test_a_rest_ends_where_a_whole_epoch_would_if_it_is_not_longer(rest, taken):
+    loader = DataLoader(range(10), 2)
+    batches, current = remainder.begin(loader, rest, 0, 1)
+    assert current.taken == taken
+    current.draw(batches)
+    assert current.state()["first_rng"] is None and current.taken == taken + 1
+
+
+@pytest.mark.parametrize(("rest", "world", "filled"), [(4, 3, 2), (5, 3, 1), (6, 3, 0), (5, 4, 3), (3, 1, 0)])
+def test_a_rest_is_filled_up_with_its_first_samples_so_that_all_have_as_many(rest, world, filled):
+    order, loaders = list(range(rest)), [DataLoader(range(10), 2) for _ in range(world)]
+    shares = [lists(remainder.begin(loader, order, rank, world)[0]) for rank, loader in enumerate(loaders)]
+    assert sorted(sample for share in shares for batch in share for sample in batch) == sorted(order + order[:filled])
+    assert len({sum(map(len, share)) for share in shares}) == 1
 
 
 def test_the_rest_is_put_below_samplers_that_only_mark_batches():

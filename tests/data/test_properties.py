@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from itertools import islice
 from typing import Any
@@ -15,10 +16,12 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
-from etude.data.order import Sampled, SampledBatches, Shared, Shuffled, share_of
+from etude.data.order import Endless, Sampled, SampledBatches, Shared, Shuffled, Sliced, share_of
 from etude.data.resume import Pass, Snapshot
 from etude.data.samplers import Balanced, LengthGrouped, RepeatedAugmentation, Subset, Weighted
-from etude.data.seeds import mix, mix_each, seed_process, seed_python
+from etude.data.seeds import generators, kept_generators, mix, mix_each, seed_process, seed_python, seed_rank
+from etude.dist.world import World
+from etude.errors import ConfigError
 from tests.sampling import examples
 
 SIZES = st.integers(1, 40)
@@ -232,6 +235,98 @@ def test_seeding_is_that_of_each_library(number):
         kept.restore()
 
 
+def test_every_rank_but_the_first_has_a_stream_of_its_own_that_goes_on_with_the_steps():
+    def drawn(rank: int, step: int) -> list[float]:
+        with kept_generators():
+            seed_process(1)
+            seed_rank(5, World(rank, 4), step)
+            return [random.random(), np.random.rand(), float(torch.rand(()))]
+
+    with kept_generators():
+        seed_process(1)
+        untouched = [random.random(), np.random.rand(), float(torch.rand(()))]
+    assert drawn(0, 0) == drawn(0, 9) == untouched
+    found = [drawn(rank, step) for rank in range(4) for step in (0, 9) if rank]
+    assert len({number for numbers in [untouched, *found] for number in numbers}) == 21
+    with kept_generators():
+        seed_process(mix(5, 3, 9, -4))
+        assert drawn(3, 9)[0] == random.random() != drawn(3, 0)[0]
+
+
+DRAWS = {
+    "nothing": lambda: None, "python": random.random, "numpy": np.random.rand, "torch": lambda: torch.rand(()),
+    "one of a pair": lambda: (random.gauss(0, 1), np.random.randn()),
+}  # fmt: skip
+
+
+def standing() -> list[str]:
+    """Everything that the next draws follow from, a normal number that waits among it."""
+    return [repr(random.getstate()), repr(np.random.get_state(legacy=False)), repr(torch.get_rng_state().tolist())]
+
+
+@pytest.mark.parametrize("inside", DRAWS)
+@pytest.mark.parametrize("before", ["nothing", "one of a pair"])
+def test_generators_stand_as_before_whatever_draws_in_between(before, inside):
+    with np.printoptions(threshold=10_000):
+        for generator in (random, np.random, torch):
+            (generator.manual_seed if generator is torch else generator.seed)(3)
+        DRAWS[before]()
+        states = standing()
+        for _ in range(2):
+            with kept_generators():
+                DRAWS[inside]()
+                if inside == "one of a pair":
+                    seed_process(4)
+            assert standing() == states
+            with pytest.raises(ValueError), kept_generators():
+                DRAWS[inside]()
+                raise ValueError
+            assert standing() == states
+
+
+def test_a_generator_of_numpy_that_a_program_has_put_in_place_is_kept_too():
+    usual = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(3))
+        for _ in range(2):
+            state = repr(np.random.get_state(legacy=False))
+            with kept_generators():
+                np.random.randn()
+            assert repr(np.random.get_state(legacy=False)) == state
+            np.random.randn()
+    finally:
+        np.random.set_bit_generator(usual)
+
+
+@pytest.mark.parametrize("kind", ["python", "numpy", "torch"])
+def test_a_generator_that_has_moved_says_so_once_and_goes_back(kind):
+    generator = dict(zip(("python", "numpy", "torch"), generators(), strict=True))[kind]
+    with kept_generators():
+        for _ in range(2):
+            generator.keep()
+            assert not generator.give_back()
+            first = DRAWS[kind]()
+            assert generator.give_back() and not generator.give_back()
+            assert DRAWS[kind]() == first
+        generator.keep()
+        generator.seed(1)
+        generator.put_back()
+        assert not generator.give_back()
+
+
+def test_a_normal_number_that_numpy_holds_back_hides_no_draw():
+    _, generator, _ = generators()
+    with kept_generators():
+        np.random.seed(3)
+        pair = np.random.randn(2).tolist()
+        np.random.seed(3)
+        assert np.random.randn() == pair[0]
+        for _ in range(2):
+            generator.keep()
+            assert np.random.randn() not in (0.0, pair[1]) and generator.give_back()
+        assert np.random.randn() == pair[1]
+
+
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 50))
 def test_length_groups_hold_every_sample_once(lengths, group):
     sampler = LengthGrouped([torch.zeros(length) for length in lengths], group=group)
@@ -302,3 +397,112 @@ def test_a_pass_over_torchs_loader_resumes_at_any_position(size, batch_size, cut
 def test_the_classes_are_the_last_tensor_of_several():
     data = TensorDataset(torch.zeros(4), torch.arange(4), torch.tensor([0, 0, 0, 1]))
     assert Balanced(data).weights.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1.0])
+
+
+class Holds:
+    """A dataset of another package: it has ``size`` samples and some attributes."""
+
+    def __init__(self, size: int = 4, **fields: Any) -> None:
+        self.size = size
+        vars(self).update(fields)
+
+    def __len__(self) -> int:
+        return self.size
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"labels": [0, 0, 0, 1]}, {"samples": [("a", 0), ("b", 0), ("c", 0), ("d", 1)]},
+        {"tensors": (torch.zeros(4), torch.tensor([0, 0, 0, 1]))},
+        {"labels": [0, 0, 0, 1], "tensors": (torch.arange(4),), "samples": [("a", 1)] * 4},
+        {"tensors": (torch.tensor([0, 0, 0, 1]),), "samples": [("a", 1)] * 4},
+        {"tensors": (), "samples": [("a", 0), ("b", 0), ("c", 0), ("d", 1)]},
+    ],
+)  # fmt: skip
+def test_the_classes_of_a_dataset_are_found_where_it_keeps_them(fields):
+    assert Balanced(Holds(**fields)).weights.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("weights", "works"),
+    [
+        ([0.25] * 4, True), ([0.0, 0.0, 0.0, 0.1], True), ([0.0] * 4, False), ([-1.0, 3.0, 3.0, 3.0], False),
+        ([1.0, 1.0, 1.0], True), ([1.0, 1.0], False), ([0.0] * 3, False), ([1.0] * 5, True),
+    ],
+)  # fmt: skip
+def test_weights_are_one_per_sample_or_class_and_make_a_distribution(weights, works):
+    data = Holds(labels=[0, 1, 2, 2])
+    if works:
+        assert len(list(Weighted(data, weights))) == 4
+    else:
+        with pytest.raises(ConfigError, match=r"Weighted: (2 weights are neither|weights must not be negative)"):
+            Weighted(data, weights)
+
+
+@pytest.mark.parametrize(("indices", "works"), [([0, 3, 0], True), ([4], False), ([0, -1], False), ([], True)])
+def test_a_subset_names_samples_that_there_are(indices, works):
+    if works:
+        assert list(Subset(Holds(4), indices=indices)) == indices
+    else:
+        with pytest.raises(ConfigError, match=rf"index {indices[-1]} is outside of the data, which has 4 samples"):
+            Subset(Holds(4), indices=indices)
+    assert list(Subset(Holds(4), size=0)) == []
+
+
+def test_a_group_and_a_row_of_repeats_hold_at_least_one_sample():
+    assert sorted(LengthGrouped(["a", "b"], group=1)) == [0, 1]
+    assert {index.count for index in RepeatedAugmentation(Holds(4), repeats=1)} == {0}
+    with pytest.raises(ConfigError, match="group is 0; it must be at least 1"):
+        LengthGrouped(["a"], group=0)
+    with pytest.raises(ConfigError, match="repeats is 0; it must be at least 1"):
+        RepeatedAugmentation(Holds(4), repeats=0)
+
+
+def test_the_length_of_a_mapping_is_that_of_its_longest_value():
+    rows = [{"a": "x" * n, "b": "xx", "label": 7} for n in range(1, 9)]
+    lengths = [max(len(rows[index]["a"]), 2) for index in LengthGrouped(rows)]
+    assert lengths == [8, 7, 6, 5, 4, 3, 2, 2]
+    mixed = [{"a": "x" if n % 2 else n} for n in range(20)]
+    assert [index % 2 for index in LengthGrouped(mixed)] == [1] * 10 + [0] * 10
+
+
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 3), st.integers(0, 3))
+def test_batches_of_a_sampler_keep_their_number_and_epoch(size, batch_size, start, epoch):
+    for source in (
+        Shuffled(size, batch_size),
+        Sampled(range(size), batch_size),
+        SampledBatches([[0]] * size),
+        Endless(),
+    ):
+        tasks = list(islice(source.tasks(epoch, start), 3))
+        assert [(task.epoch, task.batch) for task in tasks] == [(epoch, start + n) for n in range(len(tasks))]
+        assert all(task.place == f"epoch {epoch + 1}, batch {task.batch + 1}" for task in tasks)
+    assert len(tasks) == 3 and tasks[0].state == ("begin", start, None) and tasks[1].state is None
+
+
+def test_a_sampler_hears_of_its_epoch_and_one_without_a_length_is_asked_as_batches_are_made():
+    class Told:
+        epoch, asked = 0, 0
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+        def __iter__(self) -> Any:
+            for number in range(100):
+                self.asked += 1
+                yield 100 * self.epoch + number
+
+    sampler = Told()
+    first = next(Sampled(sampler, 4).tasks(3, 0))
+    assert first.indices == [300, 301, 302, 303] and sampler.asked == 4
+
+
+def test_slices_of_batches_are_a_loader_of_their_own():
+    loader = DataLoader(range(6), batch_size=4)  # type: ignore[arg-type]
+    sliced = copy.deepcopy(Sliced(loader, (1, 2)))
+    assert (len(sliced), sliced.batch_size, sliced.shard) == (2, 4, (1, 2))
+    assert [(part.tolist(), sliced.weight) for part in sliced] == [([2, 3], 1.0), ([5], 1.0)]
+    assert [part.tolist() for part in Sliced([torch.arange(3)], (0, 2))] == [[0]]
+    with pytest.raises(AttributeError):
+        Sliced.__new__(Sliced).loader

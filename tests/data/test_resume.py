@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import random
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler
 
 from etude import Trainer
 from etude.core.run import Run
-from etude.data.resume import Replay
+from etude.data.resume import Replay, Snapshot, own_generators, own_states, restore_own
 
 
 class Noisy(torch.utils.data.Dataset[Any]):
@@ -59,6 +60,64 @@ def test_a_list_of_batches_goes_on_where_it_stood() -> None:
     other = Replay([1, 2, 3, 4])
     other.load_state_dict(loader.state_dict())
     assert list(other) == [2, 3, 4] and list(other) == [1, 2, 3, 4] and len(other) == 4
+
+
+def test_a_position_is_kept_for_its_own_epoch_alone() -> None:
+    class Told(list[int]):
+        epoch = 0
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+    loader = Replay(Told([1, 2, 3, 4]))
+    assert loader.state_dict() == {"epoch": 0, "pass": None}
+    loader.set_epoch(2)
+    next(iter(loader))
+    state = copy.deepcopy(loader.state_dict())
+    assert state["epoch"] == 2 == loader.epoch and state["pass"]["taken"] == 1
+
+    def resumed() -> Replay:
+        other = copy.deepcopy(Replay(Told([1, 2, 3, 4])))
+        other.load_state_dict(state)
+        assert other.state_dict() == state
+        return other
+
+    same, other, rewound = resumed(), resumed(), resumed()
+    same.set_epoch(2)
+    other.set_epoch(3)
+    rewound.rewind()
+    assert [list(one) for one in (same, other, rewound)] == [[2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4]]
+    assert (same.epoch, other.epoch) == (2, 3)
+    Replay([1]).set_epoch(1)  # a loader that does not want to know
+    with pytest.raises(AttributeError):
+        Replay.__new__(Replay).loader
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there are devices whose states would be restored")
+def test_states_of_devices_that_are_not_here_are_carried_and_left_alone() -> None:
+    here = Snapshot.take()
+    assert here.cuda is None and set(here.state_dict()) == {"python", "numpy", "torch"}
+    states = [torch.arange(3, dtype=torch.uint8), torch.arange(4, dtype=torch.uint8)]
+    other = Snapshot(here.python, here.numpy, here.torch, states)
+    again = Snapshot.of(other.state_dict())
+    assert again.cuda is not None and all(torch.equal(a, b) for a, b in zip(again.cuda, states, strict=True))
+    drawn = torch.rand(2)
+    again.restore()
+    assert torch.equal(torch.rand(2), drawn)
+
+
+def test_the_own_generators_of_a_loader_are_found_once_each_and_restored_if_they_are_as_many() -> None:
+    first, second = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
+    data = list(range(4))
+    one = DataLoader(data, shuffle=True, generator=first)  # type: ignore[arg-type]
+    two = DataLoader(data, sampler=RandomSampler(data, generator=second), generator=first)  # type: ignore[arg-type]
+    assert own_generators(one) == [first] and own_generators(two) == [first, second] and own_generators(data) == []
+    states = own_states(two)
+    first.manual_seed(7), second.manual_seed(7)
+    restore_own(one, states)
+    assert first.initial_seed() == 7 and not torch.equal(own_states(two)[0], states[0])
+    restore_own(two, states)
+    assert all(torch.equal(a, b) for a, b in zip(own_states(two), states, strict=True))
 
 
 def train(folder: Path, *, stop_at: int | None = None, resume: bool = False) -> Run:

@@ -11,7 +11,7 @@ from etude.data import transforms
 from etude.data.collate import CutMix, Lists, Mixup, Pad
 from etude.data.order import Sliced
 from etude.data.to_device import ahead, move
-from etude.errors import DataError
+from etude.errors import ConfigError, DataError
 
 Pair = namedtuple("Pair", "x y")
 
@@ -40,6 +40,7 @@ def test_a_shift_goes_by_so_many_pixels_at_most_and_reaches_them() -> None:
     image[0, 2, 2] = 1
     seen = {tuple(transforms.RandomShift()(image)[0].nonzero()[0].tolist()) for _ in range(200)}
     assert seen == {(row, column) for row in (1, 2, 3) for column in (1, 2, 3)}
+    assert {transforms.RandomShift()(torch.ones(2, 3, 5)).shape for _ in range(9)} == {(2, 3, 5)}
 
 
 def test_mixup_shares_images_and_targets_alike() -> None:
@@ -61,6 +62,41 @@ def test_a_cut_has_the_area_that_its_target_says() -> None:
         assert torch.allclose(targets.sum(1), torch.ones(4)) and targets.min() >= 0
         areas.add(round(float(targets.max()), 4))
     assert len(areas) > 8
+
+
+def test_a_cut_has_the_sides_of_its_share_and_reaches_the_borders() -> None:
+    torch.manual_seed(0)
+    labels = torch.arange(4.0).reshape(4, 1, 1, 1)
+    samples = [(torch.full((1, 40, 100), float(label)), label) for label in range(4)]
+    seen = {"rows": [], "columns": []}
+    for _ in range(60):
+        images, _ = CutMix(4, alpha=1e6)(samples)  # the share is always a half
+        other = (images != labels).any(0)[0]
+        seen["rows"].append(other.any(1).nonzero().flatten().tolist())
+        seen["columns"].append(other.any(0).nonzero().flatten().tolist())
+    for name, size, longest in (("rows", 40, 28), ("columns", 100, 70)):
+        assert max(len(places) for places in seen[name]) == longest
+        assert {0, size - 1} <= {place for places in seen[name] for place in places}
+
+
+def test_images_without_a_channel_are_cut_too() -> None:
+    torch.manual_seed(0)
+    images, targets = CutMix(2)([(torch.full((6, 8), float(label)), label) for label in range(2)])
+    assert images.shape == (2, 6, 8) and torch.allclose(images.mean((1, 2)), targets[:, 1])
+
+
+@pytest.mark.parametrize(("mixup", "ways"), [(0.0, {"cut"}), (0.5, {"cut", "mixed"})])
+def test_a_batch_is_cut_or_mixed_where_both_are_asked_for(mixup: float, ways: set[str]) -> None:
+    torch.manual_seed(0)
+    samples = [(torch.full((1, 6, 8), float(label)), label) for label in range(4)]
+    found = [CutMix(4, mixup=mixup)(samples)[0] for _ in range(20)]
+    assert {"cut" if torch.equal(images, images.round()) else "mixed" for images in found} == ways
+
+
+def test_a_batch_of_one_sample_and_one_of_numbers_are_collated_too() -> None:
+    assert Pad()([torch.ones(2)]).tolist() == [[1, 1]] and Lists()([torch.ones(2)])[0].tolist() == [1, 1]
+    assert Pad()([(1, "a")]) == (torch.tensor([1]), ["a"]) and Lists()([{"x": 1}]) == {"x": [1]}
+    assert Pad()([torch.tensor(1), torch.tensor(2)]).tolist() == [1, 2]
 
 
 def test_sequences_are_padded_and_lists_stay_apart() -> None:
@@ -98,3 +134,49 @@ def test_fewer_levels_and_an_inversion_have_their_numbers(by: float) -> None:
     assert torch.equal(made[image < 1 - by], image[image < 1 - by]) and torch.equal(
         made[image >= 1 - by], 1 - image[image >= 1 - by]
     )
+
+
+@pytest.mark.parametrize("by", [0.0, 0.25, 1.0])
+def test_levels_are_of_the_same_width(by: float) -> None:
+    width = 2 ** round(4 * by)
+    made = transforms._posterize((torch.arange(256) + 0.4).reshape(1, 16, 16) / 255, by)
+    assert torch.equal(made.flatten(), torch.arange(256).div(width, rounding_mode="floor") / (256 // width - 1))
+
+
+def test_an_inversion_begins_at_its_threshold() -> None:
+    assert transforms._solarize(torch.tensor([0.5, 0.75, 1.0]), 0.25).tolist() == [0.5, 0.25, 0.0]
+
+
+def test_a_histogram_is_made_even_over_the_levels_of_each_channel() -> None:
+    image = torch.tensor([[[0.0, 1.0, 99.6, 100.4]], [[-30.0, 0.0, 255.0, 300.0]]]) / 255
+    assert transforms._equalize(image, 1.0).tolist() == [[[0.25, 0.5, 1.0, 1.0]], [[0.5, 0.5, 1.0, 1.0]]]
+
+
+def test_contrast_and_sharpness_move_away_from_the_mean_or_towards_it() -> None:
+    image = torch.tensor([[[0.25, 0.75]]])
+    assert transforms._contrast(image, 0.5).flatten().tolist() == pytest.approx([0.1375, 0.8625])
+    assert transforms._contrast(image, -1.0).flatten().tolist() == pytest.approx([0.475, 0.525])
+    dot = torch.zeros(2, 3, 3)
+    dot[:, 1, 1] = 0.9
+    assert transforms._sharpness(dot, 1.0)[0].flatten().tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0]
+    assert torch.allclose(transforms._sharpness(dot, -1.0), dot * 0.1 + 0.09)
+
+
+def test_a_rotation_by_three_times_the_most_is_a_quarter_of_a_turn() -> None:
+    image = torch.rand(3, 5, 5)
+    assert torch.allclose(transforms._rotate(image, 3.0), image.rot90(1, (1, 2)), atol=1e-5)
+    assert torch.allclose(transforms._rotate(image, -3.0), image.rot90(-1, (1, 2)), atol=1e-5)
+
+
+def test_a_change_is_drawn_with_the_strength_and_either_sign() -> None:
+    torch.manual_seed(0)
+    image = torch.rand(1, 6, 6)
+    for strength, by in ((10, 1.0), (5, 0.5), (0, 0.0)):
+        known = [change(image, sign * by) for change in transforms._CHANGES for sign in (1, -1)]
+        made = [transforms.RandAugment(1, strength)(image) for _ in range(30)]
+        assert all(any(torch.equal(one, other) for other in known) for one in made)
+        one_way = known[::2]
+        assert all(any(torch.equal(one, other) for other in one_way) for one in made) == (strength == 0)
+    for strength in (-0.1, 10.5):
+        with pytest.raises(ConfigError, match=f"strength is {strength}; it goes from 0 to 10"):
+            transforms.RandAugment(strength=strength)

@@ -41,6 +41,20 @@ def test_the_timer_divides_time_into_steps_data_and_evaluation(monkeypatch):
     assert values["throughput/samples_per_second"] == pytest.approx(16 / 13)
 
 
+def test_every_record_of_the_timer_covers_the_steps_since_the_one_before(monkeypatch):
+    moments = iter([0.0, 0.0, 1.0, 4.0, 10.0, 12.0])
+    monkeypatch.setattr(timer, "perf_counter", lambda: next(moments))
+    run, hook = small_run(), timer.Timer()
+    next(moments)
+    hook.before_train(run)
+    hook.before_step(run), hook.after_step(run)
+    first = run.events.flush(step=1, epoch=0).values
+    assert (first["time/data"], first["time/step"], first["throughput/steps_per_second"]) == (1.0, 3.0, 0.25)
+    hook.before_step(run), hook.after_step(run)
+    second = run.events.flush(step=2, epoch=0).values
+    assert (second["time/data"], second["time/step"], second["throughput/steps_per_second"]) == (6.0, 2.0, 0.125)
+
+
 def test_a_time_budget_ends_with_its_last_second_and_counts_from_the_start_of_the_process():
     def ended(limit: float) -> int:
         ticks: list[int] = []

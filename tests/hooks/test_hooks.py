@@ -176,6 +176,40 @@ def test_statistics_record_norms_and_distributions():
     assert ("histogram", "gradient/2.bias") in [(kind, name) for kind, name, _ in keep.records[0].media]
 
 
+def test_norms_are_those_of_the_last_step_before_a_record():
+    keep, weights, gradients = Keep(), [], []
+    run = small_run([every(Statistics(per_layer=True), "1step"), every(Log(), "4step")], epochs_wanted=1)
+    run.events.writers.append(keep)
+
+    def look(run) -> None:
+        weights.append(torch.cat([p.detach().flatten() for p in run.model.parameters()]).norm())
+        gradients.append(run.model[0].weight.grad.norm())
+
+    run.hooks.add(FunctionHook(look, "before_update"))
+    fit(run)
+    values = keep.records[0].values
+    assert values["norm/weight"] == pytest.approx(float(weights[3])) != pytest.approx(float(weights[2]))
+    assert values["norm/gradient/0.weight"] == pytest.approx(float(gradients[3])) != pytest.approx(float(gradients[2]))
+    assert not keep.records[0].media
+
+
+def test_freeze_finds_its_parameters_in_a_run_that_it_joins_late():
+    run, frozen = small_run(), []
+    run.hooks.add(Freeze("0"))
+    run.hooks.add(FunctionHook(lambda run: frozen.append(run.model[0].weight.requires_grad), "before_update"))
+    fit(run)
+    assert frozen == [False] * 8
+
+
+@pytest.mark.parametrize(("first", "steps", "works"), [(1, 1, True), (0, 1, False), (1, 0, False), (-1, 3, False)])
+def test_profiler_traces_from_the_first_step_on(first, steps, works):
+    if works:
+        assert Profiler(first, steps).first == first
+    else:
+        with pytest.raises(ConfigError, match="first and steps must be at least 1"):
+            Profiler(first, steps)
+
+
 def test_profiler_leaves_a_trace_in_the_folder(tmp_path):
     fit(small_run([Profiler(first=2, steps=2)], folder=tmp_path))
     assert (tmp_path / "profile" / "trace.json").stat().st_size > 100

@@ -67,6 +67,19 @@ def test_depth_decay_goes_together_with_other_rules():
     }
 
 
+@pytest.mark.parametrize(
+    ("names", "depths"),
+    [
+        (["stem", "blocks.0.w", "blocks.1.w", "blocks.1.b", "head"], [0, 1, 2, 2, 3]),
+        (["blocks.0.w", "between", "blocks.1.w"], [1, 1, 2]), (["layer1.0.w", "layer1.1.w", "layer2.0.w"], [1, 2, 3]),
+        (["stem", "head"], [0, 0]), (["blocks.3.w", "head"], [1, 2]), ([], []),
+    ],
+)  # fmt: skip
+def test_blocks_are_depths_and_what_stands_around_them_belongs_to_the_one_before(names, depths):
+    found = layer_depths(nn.Identity(), names)
+    assert found == {name: (depth, max(depths) + 1) for name, depth in zip(names, depths, strict=True)}
+
+
 def test_a_model_may_say_its_depths_itself():
     model = Net()
     model.get_layer_depth = lambda name: (int(name.startswith("head")), 2)

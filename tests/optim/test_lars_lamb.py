@@ -112,6 +112,8 @@ def lamb_by_hand(
         {"lr": 0.1, "weight_decay": 0.0, "always_adapt": True, "max_grad_norm": None},
         {"lr": 0.1, "grad_averaging": False, "bias_correction": False, "trust_clip": True, "max_grad_norm": 0.1},
         {"lr": 0.1, "weight_decay": 0.1, "trust_clip": True},
+        {"lr": 0.1, "grad_averaging": False},
+        {"lr": 0.1, "bias_correction": False, "weight_decay": 0.1},
         {"lr": 0.1, "weight_decay": 0.0, "always_adapt": True},
     ],
 )
@@ -151,8 +153,10 @@ def test_an_average_moves_as_lerp_does_to_the_bit(dtype, weight):
     [
         lambda p: LARS(p, -0.1),
         lambda p: LARS(p, 0.1, nesterov=True),
+        lambda p: LARS(p, 0.1, nesterov=True, momentum=0.9, dampening=0.1),
         lambda p: LAMB(p, -0.1),
         lambda p: LAMB(p, betas=(1.0, 0.9)),
+        lambda p: LAMB(p, betas=(0.9, -0.1)),
     ],
 )
 def test_options_that_make_no_sense_are_refused(make):

@@ -75,9 +75,9 @@ def never_draws(dataset: Any, maker: str = "__getitem__") -> bool:
 
 
 def _is_below(dataset: Any, name: str, other: str) -> bool:
-    """Return whether a subclass of the class that defines ``other`` defines ``name``."""
-    names, others = _definers(dataset, name), _definers(dataset, other)
-    return bool(names and others) and names[0] is not others[0] and issubclass(names[0], others[0])
+    """Return whether ``name`` is overridden, by a subclass or a mixin, where ``other`` is inherited."""
+    names, others, order = _definers(dataset, name), _definers(dataset, other), type(dataset).__mro__
+    return bool(names and others) and order.index(names[0]) < order.index(others[0])
 
 
 def _definers(dataset: Any, name: str) -> list[type]:
@@ -419,8 +419,8 @@ def _number(index: Any) -> int:
 
 
 def _signed(number: int) -> int:
-    """Return the same 64 bits as a signed number."""
-    return number - (1 << 64) if number >> 63 else number
+    """Return the last 64 bits as a signed number."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _failed(task: Task, bad: list[Bad], error: Exception) -> Fetched:

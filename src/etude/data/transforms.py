@@ -121,16 +121,13 @@ def _sharpness(image: Tensor, by: float) -> Tensor:
 
 def _equalize(image: Tensor, by: float) -> Tensor:
     levels = (image * 255).round().clamp(0, 255).long()
-    channels = [
-        (torch.bincount(channel.flatten(), minlength=256).cumsum(0).float() / channel.numel())[channel]
-        for channel in levels
-    ]
+    channels = [(torch.bincount(channel.flatten()).cumsum(0).float() / channel.numel())[channel] for channel in levels]
     return torch.stack(channels)
 
 
 def _posterize(image: Tensor, by: float) -> Tensor:
     steps: int = 2 ** (8 - round(4 * abs(by)))
-    return (image * 255 / 256 * steps).floor() / max(1, steps - 1)
+    return (image * 255 / 256 * steps).floor() / (steps - 1)
 
 
 def _solarize(image: Tensor, by: float) -> Tensor:
