@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from PIL import Image
 from etude import api, compat
 from etude.build import Options
 from etude.cli import main
+from etude.dialects.openmm.registries.managers import DefaultScope
 from tests.dialects.converting import weights
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -25,6 +27,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 def converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Converts a changed example, checks the result, and returns the weights of both."""
     compat.install()
+    monkeypatch.setattr(DefaultScope, "_instance_dict", OrderedDict())  # a run of MMEngine leaves its scope behind
     monkeypatch.chdir(tmp_path)
 
     def convert(example: str, changes: str = "", *overrides: str) -> dict[str, Any]:
