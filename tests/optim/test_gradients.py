@@ -78,6 +78,6 @@ def test_an_optimizer_with_a_zero_grad_of_its_own_keeps_it():
         def zero_grad(self, set_to_none: bool = True) -> None:
             super().zero_grad(set_to_none=False)
 
-    param = params_with([torch.ones(2)])[0]
-    clear([Keeps([param], lr=0.1)])
-    assert param.grad.tolist() == [0.0, 0.0]
+    param, other = params_with([torch.ones(2), torch.ones(3)])
+    clear([Keeps([param], lr=0.1), torch.optim.SGD([other], lr=0.1)])
+    assert param.grad.tolist() == [0.0, 0.0] and other.grad is None
