@@ -204,7 +204,7 @@ def _guarded(loop: Callable[[Run], None], signals: Signals, temporary: Path | No
 # -- etude test --------------------------------------------------------------------------------------------------------
 
 
-def measure(plan: Plan, checkpoint: str) -> dict[str, float]:
+def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> dict[str, float]:
     """Return the results of the config's evaluator for a checkpoint. No training data is opened."""
     cfg = dict_config(dict(plan.source))
     with contextlib.redirect_stdout(sys.stderr), explained(cfg):  # datasets and evaluators may print
