@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from etude.core.hook import Call, HookTable, origin_of
-from etude.core.hook import Hook as CoreHook
+from etude.core.hook import Call, HookTable, WrappingHook, origin_of
 from etude.core.run import Run
 from etude.dialects.config_errors import note_actor
 from etude.dialects.mmengine.live import user_errors
@@ -29,7 +28,7 @@ DEFAULT_HOOKS = {
 }
 
 
-class Acting(CoreHook):
+class Acting(WrappingHook):
     """Wraps an MMEngine hook for Étude's hook table, which calls its methods with the runner."""
 
     def __init__(self, hook: Hook, runner: Any, position: int) -> None:
@@ -41,14 +40,6 @@ class Acting(CoreHook):
 
     def word_for(self, point: str) -> str:
         return _METHODS[point]
-
-    @property
-    def name(self) -> str:
-        return type(self.hook).__name__
-
-    @property
-    def origin(self) -> str:
-        return origin_of(type(self.hook))
 
 
 def _method(hook: Hook, point: str) -> Callable[..., Any]:
