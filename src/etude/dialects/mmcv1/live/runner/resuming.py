@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from etude.checkpoint.formats.background import Later
-from etude.core.run import Run
+from etude.core.run import Run, numbered
 from etude.data.resume import Snapshot, own_states, restore_own
 from etude.data.torch_loader import passes, remainder
 from etude.dialects.mmcv1.live.hooks.hook import Hook
@@ -113,13 +112,7 @@ class Resuming:
 
     def _named_hooks(self) -> list[tuple[str, Any]]:
         """Return the hooks with names that are unique in this run: ``EMAHook``, ``EMAHook#2``."""
-        seen: Counter[str] = Counter()
-        found = []
-        for hook in self._hooks:
-            name = type(hook).__name__
-            seen[name] += 1
-            found.append((name if seen[name] == 1 else f"{name}#{seen[name]}", hook))
-        return found
+        return list(zip(numbered(type(hook).__name__ for hook in self._hooks), self._hooks, strict=True))
 
     def _stage(self) -> str:
         """Return the stage that is being called; empty while a subclass drives the loop in its own way."""

@@ -40,6 +40,17 @@ def _is_kind_of_element(kind: type) -> bool:
     return any(base.__name__ == "BaseDataElement" for base in kind.__mro__)
 
 
+def on_cpu(value: Any) -> Any:
+    """Return nested data with all its tensors and data samples on the CPU."""
+    if isinstance(value, torch.Tensor) or is_element(value):
+        return value.to("cpu")
+    if isinstance(value, list):
+        return [on_cpu(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(on_cpu(item) for item in value)
+    return {key: on_cpu(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
 def worker_init_fn(
     worker_id: int, num_workers: int, rank: int, seed: int, disable_subprocess_warning: bool = False
 ) -> None:
