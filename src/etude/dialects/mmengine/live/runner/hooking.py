@@ -14,7 +14,7 @@ from etude.dialects.config_errors import note_actor
 from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at, overrides
 from etude.dialects.mmengine.live.runner.views import Views
-from etude.dialects.openmm.priority import Priority, get_priority
+from etude.dialects.openmm.priority import Priority, get_priority, listed
 from etude.dialects.openmm.registries.root import HOOKS
 from etude.errors.spelling import nearest
 
@@ -190,12 +190,7 @@ class Hooking(Views):
 
     def get_hooks_info(self) -> str:
         """Return a text that lists, for every point, the hooks that act there in order, with their priorities."""
-        blocks = []
-        for stage in Hook.stages:
-            lines = [_line(hook) for hook in self._hooks if stage in hook.get_triggered_stages()]
-            if lines:
-                blocks.append("\n".join([f"{stage}:", *lines, " -------------------- "]))
-        return "\n".join(blocks)
+        return listed(self._hooks, Hook.stages)
 
     def _warn_of_misspelt(self, hook: Hook) -> None:
         """Warn about a misspelt method like ``after_train_itr``, which would never be called."""
@@ -207,12 +202,3 @@ class Hooking(Views):
                     logger.warning(
                         f"{type(hook).__name__}.{name} is not a method that MMEngine calls; did you mean {meant}?"
                     )
-
-
-def _line(hook: Hook) -> str:
-    priority: Any = hook.priority
-    if isinstance(priority, int) and priority in {level.value for level in Priority}:
-        priority = Priority(priority).name
-    elif isinstance(priority, Priority):
-        priority = priority.name
-    return f"({priority:<12}) {type(hook).__name__:<35}"
