@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data.dataloader import default_collate
 
-from etude.dialects.openmm.live.properties import reads
 from etude.dialects.openmm.registries.registry_v1 import Registry
 from etude.dialects.openmm.state import add_registry, is_wrapper
+from etude.dialects.properties import reads
 
 MODULE_WRAPPERS = Registry("module wrapper", scope="mmcv")
 add_registry(MODULE_WRAPPERS)

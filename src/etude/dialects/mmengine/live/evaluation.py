@@ -13,6 +13,7 @@ from etude.dialects.mmengine.live.dist.collectives import broadcast_object_list,
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.openmm.logging import log_warning, print_log
 from etude.dialects.openmm.registries.root import EVALUATOR, METRICS
+from etude.dialects.properties import leads_to
 
 
 @EVALUATOR.register_module()
@@ -101,14 +102,8 @@ class BaseMetric(metaclass=ABCMeta):
         if self.prefix is None:
             log_warning(f"The prefix is not set in metric class {type(self).__name__}.")
 
-    @property
-    def dataset_meta(self) -> dict[str, Any] | None:
-        """Return the metainfo of the dataset, which is set before an evaluation."""
-        return self._dataset_meta
-
-    @dataset_meta.setter
-    def dataset_meta(self, dataset_meta: dict[str, Any]) -> None:
-        self._dataset_meta = dataset_meta
+    #: The metainfo of the dataset, which is set before an evaluation.
+    dataset_meta: dict[str, Any] | None = leads_to("_dataset_meta")
 
     @abstractmethod
     def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:

@@ -16,8 +16,8 @@ from etude.data.torch_loader.passes import Passes, seed_for_workers
 from etude.dialects.mmengine.live.device import autocast
 from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.passes import ValLosses, _InfiniteDataloaderIterator
-from etude.dialects.openmm.live.properties import leads_to, reads
 from etude.dialects.openmm.logging import log_warning
+from etude.dialects.properties import leads_to, reads
 from etude.errors import Stopped
 
 
@@ -34,9 +34,7 @@ class BaseLoop(metaclass=ABCMeta):
         else:
             self.dataloader = dataloader
 
-    @property
-    def runner(self) -> Any:
-        return self._runner
+    runner: Any = reads("_runner")
 
     @abstractmethod
     def run(self) -> Any:
@@ -81,7 +79,7 @@ class _TrainLoop(BaseLoop):
     def _iter(self, value: int) -> None:
         self.engine.step, self.engine.stage = value, ""  # no point of the old step is being called any more
 
-    _epoch: int = leads_to("engine", "epoch")
+    _epoch: int = leads_to("engine.epoch")
     #: Finished epochs and iterations.
     epoch: int = reads("engine.epoch")
     iter: int = reads("engine.step")

@@ -36,7 +36,7 @@ from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.openmm.errors import ConfigTypeError, ConfigValueError
 from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, content, load_checkpoint, load_state_dict
 from etude.dialects.openmm.live.loader import revised, state_of
-from etude.dialects.openmm.live.properties import leads_to, reads
+from etude.dialects.properties import leads_to, reads
 from etude.dist.world import World
 from etude.errors import ResumeError
 from etude.hooks.signals import saving_at_signals
@@ -107,8 +107,8 @@ class BaseRunner(Resuming, Registration):
 
     # -- counters and values that hooks read ---------------------------------------------------------------------
 
-    _epoch: int = leads_to("engine", "epoch")
-    _iter: int = leads_to("engine", "step")
+    _epoch: int = leads_to("engine.epoch")
+    _iter: int = leads_to("engine.step")
     #: Finished training epochs.
     epoch: int = reads("engine.epoch")
     #: Finished training iterations.

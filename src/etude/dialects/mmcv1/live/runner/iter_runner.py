@@ -17,7 +17,7 @@ from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 from etude.dialects.mmcv1.live.runner.epoch_runner import check_flow
 from etude.dialects.mmcv1.live.runner.registration import RUNNERS
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
-from etude.dialects.openmm.live.properties import reads
+from etude.dialects.properties import reads
 
 _TRAINING = itemgetter("training")
 

@@ -12,6 +12,7 @@ from etude.dialects.mmcv1.live.hooks.hook import GENERIC, HOOKS, Hook
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigValueError
 from etude.dialects.openmm.priority import Priority, get_priority, listed
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
+from etude.dialects.properties import reads
 from etude.errors.spelling import nearest, suggest
 
 _METHODS = (*Hook.stages, *dict.fromkeys(GENERIC.values()))
@@ -22,10 +23,8 @@ class Registration:
 
     _hooks: list[Hook]
 
-    @property
-    def hooks(self) -> list[Hook]:
-        """Return all registered hooks, in the order they act."""
-        return self._hooks
+    #: All registered hooks, in the order they act.
+    hooks: list[Hook] = reads("_hooks")
 
     def register_hook(self, hook: Hook, priority: int | str | Priority = "NORMAL") -> None:
         """Insert ``hook`` after all hooks of the same or an earlier priority."""

@@ -13,6 +13,7 @@ from etude.data.resume import Snapshot, own_states, restore_own
 from etude.data.torch_loader import passes, remainder
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.runner import crash_checkpoint, exact_resume
+from etude.dialects.properties import reads
 from etude.errors import SaveError
 
 
@@ -269,10 +270,8 @@ class Resuming:
         state["workers"] = []
         state["passes"] = [one | {"rng": None, "first_rng": None} for one in state["passes"]]
 
-    @property
-    def restored(self) -> Restored | None:
-        """Return what the resumed checkpoint says beyond mmcv's layout, until the loop has begun."""
-        return self._restored
+    #: What the resumed checkpoint says beyond mmcv's layout, until the loop has begun.
+    restored: Restored | None = reads("_restored")
 
     def _begin_exactly(self) -> None:
         """Restore hooks and the place in the workflow at the start of the loop, and finish an incomplete stage."""

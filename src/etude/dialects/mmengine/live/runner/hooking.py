@@ -16,6 +16,7 @@ from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at, overrides
 from etude.dialects.mmengine.live.runner.views import Views
 from etude.dialects.openmm.priority import Priority, get_priority, listed
 from etude.dialects.openmm.registries.root import HOOKS
+from etude.dialects.properties import reads
 from etude.errors.spelling import nearest
 
 DEFAULT_HOOKS = {
@@ -102,10 +103,8 @@ class Hooking(Views):
 
     _hooks: list[Hook]
 
-    @property
-    def hooks(self) -> list[Hook]:
-        """Return all hooks in the order they act."""
-        return self._hooks
+    #: All hooks in the order they act.
+    hooks: list[Hook] = reads("_hooks")
 
     def register_hook(self, hook: Hook | dict[str, Any], priority: str | int | Priority | None = None) -> None:
         """Add a hook behind the last one of equal or smaller priority.

@@ -9,7 +9,7 @@ from torch import nn
 
 from etude.core.run import Run
 from etude.dialects.mmengine.live.loops import BaseLoop
-from etude.dialects.openmm.live.properties import leads_to, reads
+from etude.dialects.properties import leads_to, reads
 
 
 @cache
@@ -76,7 +76,7 @@ class Views:
     val_interval: int = reads("train_loop.val_interval")
     val_begin: int = reads("train_loop.val_begin")
     #: The model, or the wrapper around it in a run of several processes.
-    model: nn.Module = leads_to("engine", "model")
+    model: nn.Module = leads_to("engine.model")
     #: The numbers of finished epochs and iterations.
     epoch: int = _counts("_train_loop", "epoch")
     iter: int = _counts("_train_loop", "iter")
