@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from etude.config.files import display
+from etude.config.files import display, imported_file
 from etude.dialects.base import Flag, Packaged
 from etude.errors import ConfigError
 
@@ -58,10 +57,7 @@ def _imports_lazy(path: str, text: str, depth: int) -> bool:
     if _LAZY.search(text):
         return True
     for dots, module in _RELATIVE.findall(text) if depth else ():
-        folder = os.path.dirname(path)
-        for _ in range(len(dots) - 1):
-            folder = os.path.dirname(folder)
-        other = os.path.join(folder, *module.split(".")) + ".py"
+        other = imported_file(path, len(dots), module)
         try:
             with open(other, encoding="utf-8") as file:
                 if _imports_lazy(other, file.read(), depth - 1):
