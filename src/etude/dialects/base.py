@@ -256,6 +256,15 @@ class Hosted(Dialect, Protocol):
         return [Path(plan.folder), *(Path("work_dirs", Path(file).stem) for file in plan.files[:1])]
 
 
+def accepted(found: tuple[Plan, list[Finding]]) -> Plan:
+    """Return the plan of a survey; raise one :class:`~etude.errors.ConfigError` with everything that is wrong."""
+    plan, findings = found
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise ConfigError(errors)
+    return plan
+
+
 class Packaged(Hosted, Protocol):
     """A hosted dialect whose package has modules of the names below; each is imported when it is needed."""
 
