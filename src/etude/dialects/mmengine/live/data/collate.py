@@ -1,17 +1,15 @@
-"""MMEngine's collate functions, and the seeding of worker processes."""
+"""MMEngine's collate functions."""
 
 from __future__ import annotations
 
-import random
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data._utils.collate import default_collate as torch_default_collate
 
+from etude.dialects.openmm.live.processes import worker_init_fn as worker_init_fn
 from etude.dialects.openmm.registries.root import FUNCTIONS
 
 COLLATE_FUNCTIONS = FUNCTIONS
@@ -49,18 +47,6 @@ def on_cpu(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(on_cpu(item) for item in value)
     return {key: on_cpu(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-
-def worker_init_fn(
-    worker_id: int, num_workers: int, rank: int, seed: int, disable_subprocess_warning: bool = False
-) -> None:
-    """Seed numpy, random and torch of a worker, differently for every worker of every rank."""
-    worker_seed = num_workers * rank + worker_id + seed
-    np.random.seed(worker_seed)
-    random.seed(worker_seed)
-    torch.manual_seed(worker_seed)
-    if disable_subprocess_warning and worker_id != 0:
-        warnings.simplefilter("ignore")
 
 
 def pseudo_collate(data_batch: Sequence[Any]) -> Any:
