@@ -99,6 +99,16 @@ def random_seed_everywhere(device: torch.device) -> int:
     return int(shared.item())
 
 
+def gather_object(data: Any, dst: int = 0, group: ProcessGroup | None = None) -> list[Any] | None:
+    """Return the picklable object of every process on ``dst``, None on the others."""
+    world_size = get_world_size(group)
+    if world_size == 1:
+        return [data]
+    gathered: list[Any] | None = [None] * world_size if get_rank(group) == dst else None
+    distributed.gather_object(data, gathered, dst, group)
+    return gathered
+
+
 def worker_init_fn(
     worker_id: int, num_workers: int, rank: int, seed: int, disable_subprocess_warning: bool = False
 ) -> None:
