@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from etude.data.seeds import seed_everywhere
 from etude.dialects.libai.lazy.load import CONFIGS
 from etude.dialects.libai.live import setup
 from tests.dialects.libai.project import forget_loggers
@@ -71,7 +72,7 @@ def set_up(case: dict[str, Any], stage: dict[str, Any], folder: Path) -> Any:
         opts=[],
     )
     served("libai", "engine").default_setup(config, arguments)
-    setup.seed_all(config.train.seed)
+    seed_everywhere(config.train.seed)
     if arguments.fast_dev_run:
         setup.fast_dev_run(config)
     return served("libai", "engine").DefaultTrainer(config)

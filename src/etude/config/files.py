@@ -83,6 +83,14 @@ def display(path: str) -> str:
     return absolute if relative.startswith("..") else relative
 
 
+def imported_file(importer: str, level: int, module: str) -> str:
+    """Return the path that ``from ..a.b import c``, of level 2, names in the file ``importer``."""
+    folder = importer
+    for _ in range(level):
+        folder = os.path.dirname(folder)
+    return os.path.join(folder, *module.split(".")) + ".py"
+
+
 def _parse(text: str, shown: str, ending: str, python: bool) -> Tree:
     if ending in (".yaml", ".yml"):
         from etude.config.from_yaml import parse_yaml

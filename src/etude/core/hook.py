@@ -95,6 +95,20 @@ class Hook:
         return origin_of(type(self))
 
 
+class WrappingHook(Hook):
+    """Acts for ``hook``, a hook of another system: messages name that one."""
+
+    hook: Any
+
+    @property
+    def name(self) -> str:
+        return type(self.hook).__name__
+
+    @property
+    def origin(self) -> str:
+        return origin_of(type(self.hook))
+
+
 class FunctionHook(Hook):
     """Turns a plain function into a hook: it is called with the run at one point.
 

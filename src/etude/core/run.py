@@ -189,10 +189,15 @@ class Counters:
 
 def named_hooks(hooks: Iterable[Hook]) -> list[tuple[str, Hook]]:
     """Return the hooks with names that are unique within the run: ``Ema``, ``Ema#2``."""
+    every = list(hooks)
+    return list(zip(numbered(hook.name for hook in every), every, strict=True))
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Return the names, with a number behind each that came before: ``Ema``, ``Ema#2``."""
     seen: dict[str, int] = {}
-    named = []
-    for hook in hooks:
-        seen[hook.name] = seen.get(hook.name, 0) + 1
-        count = seen[hook.name]
-        named.append((hook.name if count == 1 else f"{hook.name}#{count}", hook))
-    return named
+    unique = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        unique.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return unique

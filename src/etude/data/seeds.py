@@ -73,6 +73,13 @@ def seed_process(number: int) -> None:
     seed_torch(number)
 
 
+def seed_everywhere(number: int) -> None:
+    """Seed the generators of Python, numpy and torch, on all devices, as training scripts do."""
+    random.seed(number)
+    np.random.seed(number % 2**32)  # numpy takes no larger seeds
+    torch.manual_seed(number)
+
+
 def seed_rank(seed: int, world: Any, step: int = 0) -> None:
     """Give a rank its own stream of random numbers; rank 0 gets that of a single process."""
     if not world.is_main:

@@ -9,13 +9,15 @@
     catalogues   flags  listing  schema  reference  convert
 
 A dialect that lowers its config to a native plan derives from :class:`Dialect` and implements ``recognise``, ``read``,
-``lower``, ``schema`` and ``reference``. One whose own runner drives the run derives from :class:`Hosted`. Either is
-found through the entry point group ``etude.dialects``. The module of a dialect's class must be fast to import, because
-it is needed to recognise files: methods import what they need for reading and running.
+``lower``, ``schema`` and ``reference``. One whose own runner drives the run derives from :class:`Hosted`, or from
+:class:`Packaged` if it names its modules and functions as the dialects here do. Either is found through the entry point
+group ``etude.dialects``. The module of a dialect's class must be fast to import, because it is needed to recognise
+files: methods import what they need for reading and running.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -254,7 +256,50 @@ class Hosted(Dialect, Protocol):
         return [Path(plan.folder), *(Path("work_dirs", Path(file).stem) for file in plan.files[:1])]
 
 
-def driven(run: Run) -> Run:
-    """Mark that the loop of ``run`` does everything, from the first point to the last."""
-    run.drive = run.loop
-    return run
+def accepted(found: tuple[Plan, list[Finding]]) -> Plan:
+    """Return the plan of a survey; raise one :class:`~etude.errors.ConfigError` with everything that is wrong."""
+    plan, findings = found
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise ConfigError(errors)
+    return plan
+
+
+class Packaged(Hosted, Protocol):
+    """A hosted dialect whose package has modules of the names below; each is imported when it is needed."""
+
+    def module(self, name: str) -> Any:
+        """Return a module of the package in which the dialect's class is defined."""
+        return importlib.import_module(f"{type(self).__module__.rpartition('.')[0]}.{name}")
+
+    def lowering(self) -> Lowering:
+        found: Lowering = self.module("lower")
+        return found
+
+    def build(self, plan: Plan, options: Options, assemble: Assemble) -> Run:
+        run: Run = self.module("live.build").build(plan, options)
+        run.drive = run.loop  # the system's loop does everything, from the first point to the last
+        return run
+
+    def rehearse(self, run: Run, record: Record) -> bool:
+        self.module("live.rehearse").rehearse(run, record)
+        return True
+
+    def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.module("live.build").measure(plan, options, checkpoint, split)
+        return found
+
+    def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = self.module("listing").tables(tree)
+        return found
+
+    def schema(self, tree: Tree | None = None) -> dict[str, Any]:
+        found: dict[str, Any] = self.module("schema").json_schema(tree)
+        return found
+
+    def reference(self, tree: Tree | None = None) -> str:
+        return str(self.module("schema").markdown_schema(tree))
+
+    def convert(self, tree: Tree) -> tuple[dict[str, Any], list[str]]:
+        converted: tuple[dict[str, Any], list[str]] = self.module("convert").convert(tree)
+        return converted

@@ -18,6 +18,7 @@ import torch
 from etude import dialects
 from etude.core.hook import Call, Hook
 from etude.core.run import Run
+from etude.dialects.properties import reads
 from etude.preview.explain import Act
 
 EVALUATION, SAVE, LOG_LINE = "evaluation", "save", "log line"
@@ -103,13 +104,8 @@ class Noted(Hook):
         self.hook, self.record, self.really, self.instead = hook, record, really, dict(instead or {})
         self.priority, self.every = hook.priority, hook.every
 
-    @property
-    def name(self) -> str:
-        return self.hook.name
-
-    @property
-    def origin(self) -> str:
-        return self.hook.origin
+    name: str = reads("hook.name")
+    origin: str = reads("hook.origin")
 
     def calls(self) -> dict[str, Call]:
         return {point: self._recording(point, call) for point, call in self.hook.calls().items()}

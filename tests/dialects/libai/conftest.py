@@ -36,12 +36,12 @@ def trainer_of(config: Path) -> Callable[..., Any]:
     from libai.config import LazyConfig
     from libai.engine import DefaultTrainer, default_setup
 
-    from etude.dialects.libai.live.setup import seed_all
+    from etude.data.seeds import seed_everywhere
 
     def make(*overrides: str, resume: bool = False, kind: type[Any] = DefaultTrainer) -> Any:
         cfg = LazyConfig.apply_overrides(LazyConfig.load(str(config)), list(overrides))
         default_setup(cfg, Namespace(config_file="", resume=resume))
-        seed_all(cfg.train.seed)
+        seed_everywhere(cfg.train.seed)
         return kind(cfg)
 
     return make

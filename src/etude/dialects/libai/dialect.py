@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from etude.config.files import display
-from etude.dialects.base import Flag, Hosted, driven
+from etude.config.files import display, imported_file
+from etude.dialects.base import Flag, Packaged
 from etude.errors import ConfigError
 
 if TYPE_CHECKING:
-    from etude.build import Options
     from etude.config.tree import Tree
     from etude.core.run import Run
-    from etude.dialects.base import Assemble, Lowering, Measure
-    from etude.dialects.rehearsal import Record
-    from etude.plan import Plan
 
 _LAZY = re.compile(r"^\s*(?:from|import)\s+(?:libai|detectron2|etude\.dialects\.libai)\b|\bLazyCall\b", re.MULTILINE)
 _RELATIVE = re.compile(r"^\s*from\s+(\.+)([\w.]+)\s+import\b", re.MULTILINE)
@@ -26,7 +21,7 @@ _YACS = re.compile(r"^(?:MODEL|SOLVER|DATASETS|DATALOADER|_BASE_)[ \t]*:", re.MU
 _PLAIN_RELATIVE = re.compile(r"^from\s+\.", re.MULTILINE)
 
 
-class LiBai(Hosted):
+class LiBai(Packaged):
     """Reads lazy configs, in Python or as YAML that a run has saved."""
 
     name = "libai"
@@ -49,64 +44,20 @@ class LiBai(Hosted):
         alone = _PLAIN_RELATIVE.search(text) is not None and "read_base" not in text
         return path.endswith(".py") and (alone or _imports_lazy(path, text, 3))
 
-    def lowering(self) -> Lowering:
-        from etude.dialects.libai import lower
-
-        return lower
-
     def read(self, path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]) -> Tree:
         if path.endswith((".yaml", ".yml")):
             _refuse_yacs(path)
         return super().read(path, overrides, options=options)
 
-    def build(self, plan: Plan, options: Options, assemble: Assemble) -> Run:
-        from etude.dialects.libai.live.build import build
-
-        return driven(build(plan, options))
-
-    def rehearse(self, run: Run, record: Record) -> bool:
-        from etude.dialects.libai.live.rehearse import rehearse
-
-        rehearse(run, record)
-        return True
-
-    def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
-        from etude.dialects.libai.live.build import measure as own
-
-        return own(plan, checkpoint)
-
     def bytes_beside(self, run: Run) -> int:
         return int(run.runner.bytes_beside)
-
-    def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
-        from etude.dialects.libai.listing import tables
-
-        return tables(tree)
-
-    def schema(self, tree: Tree | None = None) -> dict[str, Any]:
-        from etude.dialects.libai.schema import json_schema
-
-        return json_schema(tree)
-
-    def reference(self, tree: Tree | None = None) -> str:
-        from etude.dialects.libai.schema import markdown_schema
-
-        return markdown_schema(tree)
-
-    def convert(self, tree: Tree) -> tuple[dict[str, Any], list[str]]:
-        from etude.dialects.libai.convert import convert
-
-        return convert(tree)
 
 
 def _imports_lazy(path: str, text: str, depth: int) -> bool:
     if _LAZY.search(text):
         return True
     for dots, module in _RELATIVE.findall(text) if depth else ():
-        folder = os.path.dirname(path)
-        for _ in range(len(dots) - 1):
-            folder = os.path.dirname(folder)
-        other = os.path.join(folder, *module.split(".")) + ".py"
+        other = imported_file(path, len(dots), module)
         try:
             with open(other, encoding="utf-8") as file:
                 if _imports_lazy(other, file.read(), depth - 1):

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
+from etude.dialects.base import accepted
 from etude.dialects.libai.checks.arguments import arguments
 from etude.dialects.libai.checks.calls import unknown_arguments
 from etude.dialects.libai.checks.missing import missing_packages, missing_targets
@@ -116,11 +117,7 @@ def lower(tree: Tree) -> Plan:
 
     Missing initial weights are no error here, because a resumed run does not need them.
     """
-    plan, findings = _surveyed(tree)
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
-        raise ConfigError(errors)
-    return plan
+    return accepted(_surveyed(tree))
 
 
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:

@@ -6,7 +6,7 @@ import ast
 import os
 from collections.abc import Iterable, Iterator
 
-from etude.config.files import display
+from etude.config.files import display, imported_file
 from etude.config.tree import Path
 from etude.dialects import ownership
 from etude.fast_dataclass import field, record
@@ -97,15 +97,12 @@ class _File:
 
     def _follow(self, statement: ast.ImportFrom) -> None:
         """Copy the places of an imported config. An absolute import is one of a config if a folder is called so."""
-        parts = str(statement.module).split(".")
+        module = str(statement.module)
         if statement.level:
-            folder = os.path.dirname(self.path)
-            for _ in range(statement.level - 1):
-                folder = os.path.dirname(folder)
-            folders = [folder]
+            files = [imported_file(self.path, statement.level, module)]
         else:
-            folders = project_folders(self.path) if {*parts} & set(_NAMES) else []
-        files = (os.path.join(folder, *parts) + ".py" for folder in folders)
+            folders = project_folders(self.path) if {*module.split(".")} & set(_NAMES) else []
+            files = [imported_file(os.path.join(folder, ""), 1, module) for folder in folders]
         path = next(filter(os.path.isfile, files), "")
         if not path:
             return

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from etude.config.files import table_beside
+from etude.config.tree import Tree
 
 #: The JSON schema of a config.
 SCHEMA: dict[str, Any] = table_beside(__file__, "schema.json")
@@ -27,7 +28,7 @@ def is_required(section: str, key: str) -> bool:
 TARGETS: tuple[str, ...] = tuple(fields("Train")["target"]["enum"])
 
 
-def markdown_schema() -> str:
+def markdown_schema(tree: Tree | None = None) -> str:
     """Return the schema as Markdown."""
     lines = ["# The config of McQuic", ""]
     for name in ("Config", "Train", "General", "GPU"):

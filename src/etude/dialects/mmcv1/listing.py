@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from etude.config.tree import Tree
 from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.projects import installed
 from etude.dialects.openmm.checks.project_sources import registered
@@ -64,7 +65,7 @@ def registries() -> dict[str, Mapping[str, str]]:
     }
 
 
-def tables() -> dict[str, dict[str, str]]:
+def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
     """Map registry → name → origin and description, including what installed projects register."""
     found = {table: dict(entries) for table, entries in registries().items()}
     for project in reversed(installed()):

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 
 from etude.config.tree import Path, Tree
+from etude.dialects.base import accepted
 from etude.dialects.mmcv1 import names, overlay
 from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, KEYS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
 from etude.dialects.mmcv1.parts import report_other_project, report_project_parts, report_unknown_parts
 from etude.dialects.mmcv1.projects import PACKAGES, project_of, registered_by
 from etude.dialects.mmcv1.tracking import report_tracking
 from etude.dialects.mmcv1.values import report_values
-from etude.dialects.openmm.checks.lowering import Lowering, accepted, number
+from etude.dialects.openmm.checks.lowering import Lowering, number
 from etude.dialects.openmm.checks.typos import Words, report_typos
 from etude.dialects.openmm.config.config_v1 import ConfigDict
 from etude.dialects.openmm.project_names import remedy

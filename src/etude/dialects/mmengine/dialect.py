@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from etude.dialects.base import Flag, Hosted, driven
+from etude.dialects.base import Flag, Packaged
 from etude.dialects.openmm import flags
 from etude.dialects.openmm.project_names import package_of
 from etude.dialects.openmm.reading.keys import keys_in, texts_of
 
 if TYPE_CHECKING:
-    from etude.build import Options
     from etude.config.tree import Tree
     from etude.core.run import Run
-    from etude.dialects.base import Assemble, Lowering, Measure
-    from etude.dialects.rehearsal import Record
     from etude.plan import Plan
 
 #: Keys that no other dialect has.
@@ -29,7 +25,7 @@ _BASE_IN_PACKAGE = re.compile(r"""^_base_\s*=[^\n]*(\n[^\n=]*)*?["']\w+::""", re
 _IMPORTS = re.compile(r"^\s*(from|import)\s+mmengine\b|^with read_base\(\):", re.MULTILINE)
 
 
-class MMEngine(Hosted):
+class MMEngine(Packaged):
     """Reads configs of ``mmengine.runner.Runner``."""
 
     name = "mmengine"
@@ -52,51 +48,15 @@ class MMEngine(Hosted):
             return True
         return bool(keys_in(texts_of(path, text)) & _OWN_KEYS)
 
-    def lowering(self) -> Lowering:
-        from etude.dialects.mmengine import lower
-
-        return lower
-
     def trains(self, plan: Plan) -> bool:
         return "train" in plan.data and bool(plan.model.name)
-
-    def build(self, plan: Plan, options: Options, assemble: Assemble) -> Run:
-        from etude.dialects.mmengine.live.build import build
-
-        return driven(build(plan, options))
 
     def prepare(self, run: Run) -> None:
         from etude.dialects.mmengine.live.rehearse import prepare
 
         prepare(run)
 
-    def rehearse(self, run: Run, record: Record) -> bool:
-        from etude.dialects.mmengine.live.rehearse import rehearse
-
-        rehearse(run, record)
-        return True
-
-    def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
-        from etude.dialects.mmengine.live.build import measure as own
-
-        return own(plan, options, checkpoint, split)
-
     def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
         from etude.dialects.mmengine.schema import tables
 
         return tables(tree)
-
-    def schema(self, tree: Tree | None = None) -> dict[str, Any]:
-        from etude.dialects.mmengine.schema import json_schema
-
-        return json_schema(tree)
-
-    def reference(self, tree: Tree | None = None) -> str:
-        from etude.dialects.mmengine.schema import markdown_schema
-
-        return markdown_schema(tree)
-
-    def convert(self, tree: Tree) -> tuple[dict[str, Any], list[str]]:
-        from etude.dialects.mmengine.convert import convert
-
-        return convert(tree)

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
+from etude.dialects.base import accepted
 from etude.dialects.mmengine import names
 from etude.dialects.mmengine.checks.bounds import report_bounds
 from etude.dialects.mmengine.checks.components import Components, report_hook_methods
 from etude.dialects.mmengine.checks.results import report_results
 from etude.dialects.mmengine.checks.values import is_fragment, report_values
 from etude.dialects.mmengine.projects import with_project
-from etude.dialects.openmm.checks.lowering import Lowering, accepted, number
+from etude.dialects.openmm.checks.lowering import Lowering, number
 from etude.dialects.openmm.checks.schemas import KeyTable
 from etude.dialects.openmm.checks.typos import Words, report_typos
 from etude.dialects.openmm.config.config_v2 import read_source

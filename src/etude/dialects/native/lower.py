@@ -95,7 +95,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         folder=_folder(root),
         imports=tuple(_strings(root, "imports")),
         model=model or _nothing("model"),
-        losses=_losses(tree, root),
+        losses=root.take_specs("loss", "loss"),
         data=data,
         optimizers=optimizers,
         schedules=_schedules(tree, root, optimizers),
@@ -339,10 +339,6 @@ def _end(fields: Fields, until: Any) -> Amount:
         said = error.findings[0].message if isinstance(error, ConfigError) else f"{until!r} is not an amount"
         fields.error(f"{fields.name('until')}: {said}", key="until", hint="write 1ep, 500step or end")
         return UNREAD
-
-
-def _losses(tree: Tree, root: Fields) -> tuple[Spec, ...]:
-    return root.take_specs("loss", "loss")
 
 
 def _loop(root: Fields, training: Training, workflow: Any) -> Spec:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
+from typing import Any
 
 from etude.errors.spelling import suggest
 from etude.plan import PRIORITIES
@@ -35,3 +37,21 @@ def get_priority(priority: int | str | Priority) -> int:
             raise KeyError(f"no priority is called {priority!r}; {suggest(priority, PRIORITIES)}")
         return PRIORITIES[priority.upper()]
     raise TypeError(f"priority must be an integer or Priority enum value, but got {type(priority).__name__}")
+
+
+def listed(hooks: Iterable[Any], stages: Iterable[str]) -> str:
+    """Return a text for the log that lists, for every stage, the hooks that act there in order."""
+    blocks = []
+    for stage in stages:
+        lines = [_line(hook) for hook in hooks if stage in hook.get_triggered_stages()]
+        if lines:
+            blocks.append("\n".join([f"{stage}:", *lines, " -------------------- "]))
+    return "\n".join(blocks)
+
+
+def _line(hook: Any) -> str:
+    priority = getattr(hook, "priority", Priority.NORMAL)
+    if isinstance(priority, int) and priority in {level.value for level in Priority}:
+        priority = Priority(priority)
+    # The columns of the originals' logs.
+    return f"({priority.name if isinstance(priority, Priority) else priority:<12}) {type(hook).__name__:<35}"

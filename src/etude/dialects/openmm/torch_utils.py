@@ -21,6 +21,8 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 TORCH_VERSION = torch.__version__
 SyncBatchNorm = nn.SyncBatchNorm
+#: The layers that mmcv and MMEngine count as norms: RMSNorm is none of them.
+NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 
 
 def is_norm(layer: nn.Module, exclude: Any = None) -> bool:
@@ -31,7 +33,7 @@ def is_norm(layer: nn.Module, exclude: Any = None) -> bool:
             raise TypeError(f'"exclude" must be either None or type or a tuple of types, but got {type(exclude)}')
         if isinstance(layer, classes):
             return False
-    return isinstance(layer, _BatchNorm | _InstanceNorm | nn.GroupNorm | nn.LayerNorm)
+    return isinstance(layer, NORMS)
 
 
 def has_batch_norm(model: nn.Module) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude.core.run import Run
+from etude.data.seeds import seed_everywhere
 from etude.dialects.libai import sizes
 from etude.dialects.libai.files import LAST, Checkpointer
 from etude.dialects.libai.lazy.extra import dict_config
@@ -124,7 +125,7 @@ def build_libai(cfg: Any, arguments: Namespace) -> Run:
     cfg.train.resume = arguments.resume and not arguments.eval_only
     dist.setup_dist_util(cfg.train.dist)
     sizes.check_batch_size(cfg, dist.get_data_parallel_size())
-    setup.seed_all(cfg.train.seed + dist.get_rank())
+    seed_everywhere(cfg.train.seed + dist.get_rank())
     if arguments.fast_dev_run:
         setup.fast_dev_run(cfg)
     written = copy.deepcopy(cfg)  # config.yaml is written from this, as building puts models and data into cfg
@@ -204,7 +205,7 @@ def _guarded(loop: Callable[[Run], None], signals: Signals, temporary: Path | No
 # -- etude test --------------------------------------------------------------------------------------------------------
 
 
-def measure(plan: Plan, checkpoint: str) -> dict[str, float]:
+def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> dict[str, float]:
     """Return the results of the config's evaluator for a checkpoint. No training data is opened."""
     cfg = dict_config(dict(plan.source))
     with contextlib.redirect_stdout(sys.stderr), explained(cfg):  # datasets and evaluators may print
@@ -217,7 +218,7 @@ def measure(plan: Plan, checkpoint: str) -> dict[str, float]:
 def _measure_libai(cfg: Any, checkpoint: str) -> Mapping[str, Any]:
     """Do what ``tools/train_net.py --eval-only`` does."""
     dist.setup_dist_util(cfg.train.dist)
-    setup.seed_all(cfg.train.seed + dist.get_rank())
+    seed_everywhere(cfg.train.seed + dist.get_rank())
     setup.place_input(cfg, logging.getLogger("libai.engine.default"))
     tokenizer = DefaultTrainer.build_tokenizer(cfg)
     model: Any = DefaultTrainer.build_model(cfg)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 from typing import Any
 
-import numpy as np
 import torch
 
 from etude.dialects.libai import sizes as compute
@@ -77,13 +75,6 @@ def place_input(cfg: Any, logger: logging.Logger) -> None:
     if str(wanted).startswith("cuda") and not torch.cuda.is_available():
         cfg.train.input_placement_device = "cpu"
         logger.info("there is no CUDA device here: training runs on the CPU")
-
-
-def seed_all(seed: int) -> None:
-    """Seed the generators of torch, numpy and Python, as ``tools/train_net.py`` does after the setup."""
-    torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # numpy takes no larger seeds
-    random.seed(seed)
 
 
 def fast_dev_run(cfg: Any) -> None:

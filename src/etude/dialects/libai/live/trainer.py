@@ -34,6 +34,7 @@ from etude.dialects.libai.live.events.storage import EventStorage, get_event_sto
 from etude.dialects.libai.live.optim.build import clip_grad
 from etude.dialects.libai.live.resume.resume import checkpointer_of, keep_state
 from etude.dialects.libai.live.resume.state import take_up
+from etude.dialects.properties import reads
 from etude.errors import Diverged, UserCodeError
 from etude.errors.advice import raised_in_worker
 from etude.hooks.signals import saving_at_signals
@@ -335,9 +336,7 @@ class GraphTrainer(TrainerBase):
         self.graph, self.data_loader, self.grad_acc_steps = graph, data_loader, grad_acc_steps
         self._data_loader_iter = Batches(data_loader, at_once=True)
 
-    @property
-    def model(self) -> Any:
-        return self.graph.model
+    model: Any = reads("graph.model")
 
     def run_step(self, get_batch: Callable[..., Any], input_placement_device: str = "cuda") -> None:  # type: ignore[override]
         assert self.graph.model.training, "[SimpleTrainer] model was changed to eval mode!"

@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import logging
-import random
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from etude.checkpoint.state import check_weights
@@ -21,6 +19,7 @@ from etude.checkpoint.storage.lock import Lock
 from etude.config.files import display
 from etude.core.run import Run
 from etude.data.loader import Loader
+from etude.data.seeds import seed_everywhere
 from etude.dialects import imports
 from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Saver, SilentSaver, latest_of
@@ -65,9 +64,7 @@ def build(plan: Plan, options: Options) -> Run:
     import_parts(plan, config)
     if options.extras.get("debug"):
         print(builtin.summaries())
-    random.seed(plan.train.seed)
-    np.random.seed(plan.train.seed % 2**32)  # numpy takes no larger seeds
-    torch.manual_seed(plan.train.seed)
+    seed_everywhere(plan.train.seed)
     paths = group.first(lambda: resuming.checkpoints(options.resume, Path(train.SaveDir)))
     saver = group.together(lambda: _saver(plan, config, paths, world, level), "train.saveDir")
     try:

@@ -35,6 +35,7 @@ from etude.dialects.mcquic.live.formats import EMATracker, prettyStep, totalPara
 from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
 from etude.dialects.mcquic.live.registry import is_ours
 from etude.dialects.mcquic.live.validate import decibel_of
+from etude.dialects.properties import reads
 from etude.dist import group
 from etude.dist.peers import Peers
 from etude.dist.world import ALONE, World
@@ -106,17 +107,9 @@ class Trainer(Restorable):
 
     # -- attributes for hooks ------------------------------------------------------------------------------------
 
-    @property
-    def _model(self) -> nn.Module:
-        return self.engine.model
-
-    @property
-    def _step(self) -> int:
-        return self.engine.done
-
-    @property
-    def _epoch(self) -> int:
-        return self.engine.epochs_done
+    _model: nn.Module = reads("engine.model")
+    _step: int = reads("engine.done")
+    _epoch: int = reads("engine.epochs_done")
 
     @property
     def PrettyStep(self) -> str:

@@ -11,13 +11,11 @@ import torch
 from torch import nn
 
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
+from etude.dialects.openmm.torch_utils import NORMS
 from etude.errors.spelling import suggest
 
 OPTIMIZERS = Registry("optimizer", scope="mmcv")
 OPTIMIZER_BUILDERS = Registry("optimizer builder", scope="mmcv")
-
-# The layers that mmcv counts as norms: RMSNorm is none of them.
-_NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 
 #: The keys of ``paramwise_cfg``. mmcv ignores others, so a misspelt one is only a warning.
 PARAMWISE_KEYS = (
@@ -113,7 +111,7 @@ class DefaultOptimizerConstructor:
 
     def _rules(self, module: nn.Module, name: str) -> dict[str, Any]:
         get, group = self.paramwise_cfg.get, {}
-        norm = isinstance(module, _NORMS)
+        norm = isinstance(module, NORMS)
         # As in mmcv, a Conv2d with one input channel counts as depth-wise, Conv1d and Conv3d never do.
         depthwise = isinstance(module, nn.Conv2d) and module.in_channels == module.groups
         if name == "bias" and not norm:

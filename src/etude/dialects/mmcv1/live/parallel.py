@@ -6,7 +6,6 @@ On the CPU a wrapper only unpacks containers and passes ``train_step`` and ``val
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch.utils.data.dataloader import default_collate
 
 from etude.dialects.openmm.registries.registry_v1 import Registry
 from etude.dialects.openmm.state import add_registry, is_wrapper
+from etude.dialects.properties import reads
 
 MODULE_WRAPPERS = Registry("module wrapper", scope="mmcv")
 add_registry(MODULE_WRAPPERS)
@@ -44,11 +44,11 @@ class DataContainer:
     def __len__(self) -> int:
         return len(self._data)
 
-    data: Any = property(attrgetter("_data"))
-    cpu_only: bool = property(attrgetter("_cpu_only"))  # type: ignore[assignment]
-    stack: bool = property(attrgetter("_stack"))  # type: ignore[assignment]
-    padding_value: float = property(attrgetter("_padding_value"))  # type: ignore[assignment]
-    pad_dims: int | None = property(attrgetter("_pad_dims"))  # type: ignore[assignment]
+    data: Any = reads("_data")
+    cpu_only: bool = reads("_cpu_only")
+    stack: bool = reads("_stack")
+    padding_value: float = reads("_padding_value")
+    pad_dims: int | None = reads("_pad_dims")
 
     @property
     def datatype(self) -> Any:

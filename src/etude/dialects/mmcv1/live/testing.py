@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from etude.dialects.mmcv1.live.utils.dist import get_dist_info
+from etude.dialects.openmm.live.processes import gather_object
 
 
 @torch.no_grad()
@@ -32,18 +31,8 @@ def multi_gpu_test(
 
 def collect_results(part: list[Any], size: int) -> list[Any] | None:
     """Interleave the results of all ranks, cut to ``size``, because samplers pad the last round."""
-    parts = gathered(part)
+    parts = gather_object(part)
     return None if parts is None else interleave(parts)[:size]
-
-
-def gathered(part: Any) -> list[Any] | None:
-    """Return the parts of all ranks on rank 0, None on the others."""
-    rank, world_size = get_dist_info()
-    if world_size == 1:
-        return [part]
-    parts: list[Any] | None = [None] * world_size if rank == 0 else None
-    dist.gather_object(part, parts)
-    return parts
 
 
 def interleave(parts: Iterable[list[Any]]) -> list[Any]:

@@ -7,14 +7,13 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
-
 from etude.dialects.mmengine.live import user_errors
-from etude.dialects.mmengine.live.data.collate import is_element
+from etude.dialects.mmengine.live.data.collate import is_element, on_cpu
 from etude.dialects.mmengine.live.dist.collectives import broadcast_object_list, collect_results
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.openmm.logging import log_warning, print_log
 from etude.dialects.openmm.registries.root import EVALUATOR, METRICS
+from etude.dialects.properties import leads_to
 
 
 @EVALUATOR.register_module()
@@ -103,14 +102,8 @@ class BaseMetric(metaclass=ABCMeta):
         if self.prefix is None:
             log_warning(f"The prefix is not set in metric class {type(self).__name__}.")
 
-    @property
-    def dataset_meta(self) -> dict[str, Any] | None:
-        """Return the metainfo of the dataset, which is set before an evaluation."""
-        return self._dataset_meta
-
-    @dataset_meta.setter
-    def dataset_meta(self, dataset_meta: dict[str, Any]) -> None:
-        self._dataset_meta = dataset_meta
+    #: The metainfo of the dataset, which is set before an evaluation.
+    dataset_meta: dict[str, Any] | None = leads_to("_dataset_meta")
 
     @abstractmethod
     def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:
@@ -130,7 +123,7 @@ class BaseMetric(metaclass=ABCMeta):
         results = collect_results(self.results, size, self.collect_device, tmpdir=self.collect_dir)
         metrics: list[Any] = [None]
         if is_main_process():
-            computed = self.compute_metrics(_to_cpu(results))
+            computed = self.compute_metrics(on_cpu(results))
             try:
                 metrics = [{self._named(name): value for name, value in computed.items()}]
             except AttributeError as error:
@@ -167,20 +160,10 @@ class DumpResults(BaseMetric):
         self.out_file_path = out_file_path
 
     def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:
-        self.results.extend(_to_cpu(data_samples))
+        self.results.extend(on_cpu(data_samples))
 
     def compute_metrics(self, results: list[Any]) -> dict[str, Any]:
         with open(self.out_file_path, "wb") as file:
             pickle.dump(results, file)
         print_log(f"Results has been saved to {self.out_file_path}.", logger="current")
         return {}
-
-
-def _to_cpu(data: Any) -> Any:
-    if isinstance(data, Tensor) or is_element(data):
-        return data.to("cpu")
-    if isinstance(data, list):
-        return [_to_cpu(item) for item in data]
-    if isinstance(data, tuple):
-        return tuple(_to_cpu(item) for item in data)
-    return {key: _to_cpu(value) for key, value in data.items()} if isinstance(data, dict) else data

@@ -7,7 +7,7 @@ its own generators, and gradients of its own in an unfinished group.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch.distributed import distributed_c10d
 
+from etude.core.run import is_part, numbered
 from etude.data.resume import Snapshot
 from etude.dialects.mmengine import files
+from etude.dialects.mmengine.live.data.collate import on_cpu
 from etude.dialects.mmengine.live.data.sampler import DefaultSampler, InfiniteSampler
 from etude.dialects.openmm.state import is_wrapper
 
@@ -84,15 +86,6 @@ def take_groups(optim_wrapper: Any, options: Mapping[str, Any]) -> None:
             group.update(saved)
 
 
-def on_cpu(value: Any) -> Any:
-    """Return ``value`` with all its tensors on the CPU."""
-    if isinstance(value, torch.Tensor):
-        return value.cpu()
-    if isinstance(value, dict):
-        return {key: on_cpu(item) for key, item in value.items()}
-    return [on_cpu(item) for item in value] if isinstance(value, list) else value
-
-
 def _own_buffers(runner: Any) -> dict[str, Any]:
     """Return the running statistics of this process. Those of the first one are in the weights of the checkpoint."""
     return dict(runner.model.module.named_buffers()) if runner.rank > 0 and is_wrapper(runner.model) else {}
@@ -103,14 +96,10 @@ def named(wrapper: Any) -> list[tuple[str, Any]]:
     return list(wrapper.items()) if hasattr(wrapper, "items") else [("", wrapper)]
 
 
-def _stateful(hooks: list[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the hooks that have a state, with names that are unique within the run."""
-    seen: dict[str, int] = {}
-    for hook in hooks:
-        name = type(hook).__name__
-        seen[name] = seen.get(name, 0) + 1
-        if hasattr(hook, "state_dict") and hasattr(hook, "load_state_dict"):
-            yield name if seen[name] == 1 else f"{name}#{seen[name]}", hook
+def _stateful(hooks: list[Any]) -> list[tuple[str, Any]]:
+    """Return the hooks that have a state, with names that are unique within the run."""
+    named = zip(numbered(type(hook).__name__ for hook in hooks), hooks, strict=True)
+    return [(name, hook) for name, hook in named if is_part(hook)]
 
 
 def unfinished(wrapper: Any) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from etude.dialects.mmengine.live.device import autocast
 from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.passes import ValLosses, _InfiniteDataloaderIterator
 from etude.dialects.openmm.logging import log_warning
+from etude.dialects.properties import leads_to, reads
 from etude.errors import Stopped
 
 
@@ -34,9 +34,7 @@ class BaseLoop(metaclass=ABCMeta):
         else:
             self.dataloader = dataloader
 
-    @property
-    def runner(self) -> Any:
-        return self._runner
+    runner: Any = reads("_runner")
 
     @abstractmethod
     def run(self) -> Any:
@@ -81,19 +79,12 @@ class _TrainLoop(BaseLoop):
     def _iter(self, value: int) -> None:
         self.engine.step, self.engine.stage = value, ""  # no point of the old step is being called any more
 
-    @property
-    def _epoch(self) -> int:
-        return self.engine.epoch
-
-    @_epoch.setter
-    def _epoch(self, value: int) -> None:
-        self.engine.epoch = value
-
-    #: Finished epochs and iterations. ``attrgetter`` is faster than a method: hooks ask several times per iteration.
-    epoch: int = property(attrgetter("engine.epoch"))  # type: ignore[assignment]
-    iter: int = property(attrgetter("engine.step"))  # type: ignore[assignment]
-    max_epochs: int = property(attrgetter("_max_epochs"))  # type: ignore[assignment]
-    max_iters: int = property(attrgetter("_max_iters"))  # type: ignore[assignment]
+    _epoch: int = leads_to("engine.epoch")
+    #: Finished epochs and iterations.
+    epoch: int = reads("engine.epoch")
+    iter: int = reads("engine.step")
+    max_epochs: int = reads("_max_epochs")
+    max_iters: int = reads("_max_iters")
 
     @property
     def stopping(self) -> bool:

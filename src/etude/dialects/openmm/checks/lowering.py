@@ -14,11 +14,11 @@ from etude.dialects.openmm.project_names import owner_of, remedy
 from etude.dialects.openmm.reading.imported import imported_by
 from etude.dialects.openmm.reading.syntax import names_used
 from etude.dialects.openmm.registries.registry_base import registered_by_hand
-from etude.errors import ConfigError, Finding
+from etude.errors import Finding
 from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
-from etude.plan import Place, Plan, Spec
+from etude.plan import Place, Spec
 
 #: Keys of a component's dict that are not arguments of it.
 NOT_ARGUMENTS = ("type", "_scope_")
@@ -198,15 +198,6 @@ class Lowering:
             top = entry.module.partition(".")[0]
             if top not in INSTALLED and not imports.is_served(top) and scan.find_source(entry.module, self.folders):
                 yield entry.module
-
-
-def accepted(found: tuple[Plan, list[Finding]]) -> Plan:
-    """Return the plan of a survey; raise one :class:`~etude.errors.ConfigError` with everything that is wrong."""
-    plan, findings = found
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
-        raise ConfigError(errors)
-    return plan
 
 
 def name_of(value: Any) -> str:

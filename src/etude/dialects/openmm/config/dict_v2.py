@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 from etude.dialects.openmm.config.dict_base import AttributeDict
 from etude.dialects.openmm.reading.lazy_objects import built, named
@@ -57,13 +57,6 @@ class ConfigDict(AttributeDict):
         return not self == other
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        other = self.__class__()
-        memo[id(self)] = other
-        for key, value in self.raw_items():
-            dict.__setitem__(other, key, copy.deepcopy(value, memo))
-        return other
 
     def to_dict(self) -> dict[Any, Any]:
         """Return nested plain dicts, with lazy objects as dotted names."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-from etude.core.hook import Call, origin_of
-from etude.core.hook import Hook as EngineHook
+from etude.core.hook import Call, WrappingHook
 from etude.core.run import Run
 from etude.dialects import imports
 from etude.dialects.openmm.convert import RUNNER, restored
@@ -75,7 +74,7 @@ for _name, _attribute in _READ.items():
     setattr(RunnerView, _name, property(attrgetter(f"run.{_attribute}")))
 
 
-class ForeignHook(EngineHook):
+class ForeignHook(WrappingHook):
     """Wraps a hook for mmcv or MMEngine in a native run. ``stages`` maps Étude's points to the hook's methods.
 
     With ``gradients`` it finds those of the update, clipped, as the original optimizers leave them until the next one.
@@ -87,14 +86,6 @@ class ForeignHook(EngineHook):
         self.hook, self.gradients = hook, gradients
         self._kept: list[tuple[Any, Any]] = []
         self._view: RunnerView | None = None
-
-    @property
-    def name(self) -> str:
-        return type(self.hook).__name__
-
-    @property
-    def origin(self) -> str:
-        return origin_of(type(self.hook))
 
     def word_for(self, point: str) -> str:
         return self.stages.get(point, point)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import random
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -95,3 +97,25 @@ def random_seed_everywhere(device: torch.device) -> int:
     shared = torch.tensor(seed if get_rank() == 0 else 0, dtype=torch.int64, device=device)
     distributed.broadcast(shared, src=0)
     return int(shared.item())
+
+
+def gather_object(data: Any, dst: int = 0, group: ProcessGroup | None = None) -> list[Any] | None:
+    """Return the picklable object of every process on ``dst``, None on the others."""
+    world_size = get_world_size(group)
+    if world_size == 1:
+        return [data]
+    gathered: list[Any] | None = [None] * world_size if get_rank(group) == dst else None
+    distributed.gather_object(data, gathered, dst, group)
+    return gathered
+
+
+def worker_init_fn(
+    worker_id: int, num_workers: int, rank: int, seed: int, disable_subprocess_warning: bool = False
+) -> None:
+    """Seed numpy, random and torch of a worker, differently for every worker of every rank."""
+    worker_seed = num_workers * rank + worker_id + seed
+    np.random.seed(worker_seed)
+    random.seed(worker_seed)
+    torch.manual_seed(worker_seed)
+    if disable_subprocess_warning and worker_id != 0:
+        warnings.simplefilter("ignore")

@@ -8,6 +8,7 @@ import importlib.util
 import os
 from typing import Any
 
+from etude.config.files import imported_file
 from etude.dialects.openmm.config.dict_v2 import ConfigDict
 from etude.dialects.openmm.errors import ConfigImportError, ConfigKeyError, ConfigRuntimeError
 from etude.dialects.openmm.reading import places
@@ -156,10 +157,7 @@ class _Transformer(ast.NodeTransformer):
         if not node.module:
             raise ConfigParsingError("`from . import x` is not a base; name its file: `from .x import *`", at=at)
         if node.level:
-            folder = self.path
-            for _ in range(node.level):
-                folder = os.path.dirname(folder)
-            file = os.path.join(folder, *node.module.split(".")) + ".py"
+            file = imported_file(self.path, node.level, node.module)
             if not os.path.isfile(file):
                 raise ConfigParsingError(
                     f"{file} not found: there is no base {'.' * node.level}{node.module}", at=at, hint=near_files(file)

@@ -9,7 +9,6 @@ import datetime
 import inspect
 import json
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from etude.dialects.openmm.errors import ConfigAssertionError
@@ -143,7 +142,7 @@ def count_registered_modules(save_path: str | None = None, verbose: bool = True)
     """Return statistics of all root registries; with ``save_path`` write ``modules_statistic_results.json``, too."""
     result: dict[str, Any] = {
         "scan_date": datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S"),
-        "registries": _infos(ROOTS, verbose),
+        "registries": {name: traverse_registry_tree(registry, verbose) for name, registry in ROOTS.items()},
     }
     if verbose:
         print(f"Finish registry analysis, got: {result}")
@@ -151,7 +150,3 @@ def count_registered_modules(save_path: str | None = None, verbose: bool = True)
         with open(os.path.join(save_path, "modules_statistic_results.json"), "w", encoding="utf-8") as file:
             json.dump(result, file, indent=2)
     return result
-
-
-def _infos(roots: Mapping[str, Registry], verbose: bool) -> dict[str, Any]:
-    return {name: traverse_registry_tree(registry, verbose) for name, registry in roots.items()}

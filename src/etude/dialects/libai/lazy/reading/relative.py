@@ -14,6 +14,7 @@ from glob import glob
 from types import ModuleType
 from typing import Any
 
+from etude.config.files import imported_file
 from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.lazy.reading.errors import hinted, near
 from etude.dialects.libai.lazy.reading.sketches import sketched
@@ -97,11 +98,8 @@ def config_imports(flavour: Flavour) -> Iterator[None]:
 
 
 def _find(flavour: Flavour, importer: str, name: str, level: int) -> str:
-    folder = os.path.dirname(importer)
-    for _ in range(level - 1):
-        folder = os.path.dirname(folder)
-    stem = os.path.join(folder, *name.split("."))
-    path = f"{stem}.py"
+    path = imported_file(importer, level, name)
+    stem = path.removesuffix(".py")
     if flavour.explains_folders and not os.path.isfile(path) and os.path.isdir(stem):
         raise ImportError(
             f"Cannot import from {stem}. Relative import of directories is not allowed within config files. "

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from etude.data.seeds import seed_everywhere
 from etude.dialects import ownership
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, try_get_key
 from etude.dialects.libai.live import distributed as dist
@@ -27,7 +28,7 @@ from etude.dialects.libai.live.detectron.hooks.writers import CommonMetricPrinte
 from etude.dialects.libai.live.detectron.trainer import ETUDE, AMPTrainer, SimpleTrainer, TrainerBase
 from etude.dialects.libai.live.events import logger as shared
 from etude.dialects.libai.live.events.logger import Held
-from etude.dialects.libai.live.setup import report_earlier_run, seed_all
+from etude.dialects.libai.live.setup import report_earlier_run
 from etude.dialects.libai.places import CONFIGS
 from etude.dialects.libai.sizes import auto_scale_workers
 from etude.errors import OutOfScope
@@ -98,7 +99,7 @@ def seed_all_rng(seed: int | None = None) -> None:
     if seed is None:
         seed = os.getpid() + int(datetime.now().strftime("%S%f")) + int.from_bytes(os.urandom(2), "big")
         logger.info(f"Using a generated random seed {seed}")
-    seed_all(seed)
+    seed_everywhere(seed)
     # As in detectron2, for processes that start later.
     os.environ["PYTHONHASHSEED"] = str(seed)
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from etude.core.run import is_part, numbered
 from etude.data.resume import Snapshot
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.data.position import batches_of
@@ -110,12 +111,8 @@ def restore_hooks(trainer: Any, memories: Mapping[str, Any]) -> None:
 
 def remembering(trainer: Any, kinds: Any = None) -> Iterator[tuple[str, Any]]:
     """Yield the hooks with a state (of ``kinds``) by class name. A second hook of a class is called ``Name#2``."""
-    seen: dict[str, int] = {}
-    for hook in trainer._hooks:
-        if hasattr(hook, "state_dict") and hasattr(hook, "load_state_dict") and (kinds is None or kinds(hook)):
-            name = type(hook).__name__
-            seen[name] = seen.get(name, 0) + 1
-            yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), hook
+    found = [hook for hook in trainer._hooks if is_part(hook) and (kinds is None or kinds(hook))]
+    yield from zip(numbered(type(hook).__name__ for hook in found), found, strict=True)
 
 
 def _unfinished(trainer: Any) -> list[str]:

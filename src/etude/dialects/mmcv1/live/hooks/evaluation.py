@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import operator
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch.distributed as dist
@@ -23,7 +21,7 @@ from etude.dialects.mmcv1.live.logger.base import LoggerHook
 from etude.dialects.mmcv1.live.runner import exact_resume
 from etude.dialects.mmcv1.live.testing import multi_gpu_test, single_gpu_test
 from etude.dialects.openmm.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError, ConfigValueError
-from etude.dialects.openmm.metric_rules import GREATER_KEYS, LESS_KEYS, guess
+from etude.dialects.openmm.metric_rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess
 from etude.errors import SaveError
 from etude.errors.spelling import suggest
 
@@ -42,8 +40,8 @@ class EvalHook(Hook):
     training mode after each evaluation.
     """
 
-    rule_map: ClassVar[dict[str, Callable[[Any, Any], bool]]] = {"greater": operator.gt, "less": operator.lt}
-    init_value_map: ClassVar[dict[str, float]] = {"greater": -inf, "less": inf}
+    rule_map: ClassVar[dict[str, Callable[[Any, Any], bool]]] = BETTER
+    init_value_map: ClassVar[dict[str, float]] = WORST
     _default_greater_keys: ClassVar[list[str]] = list(GREATER_KEYS)
     _default_less_keys: ClassVar[list[str]] = list(LESS_KEYS)
     #: The default of ``test_fn``, which runs the model over the data.

@@ -14,6 +14,7 @@ from etude.dialects.mmcv1.live.logger.base import LoggerHook, OutboxHook, Tracke
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.dialects.mmcv1.live.utils.dist import master_only
 from etude.dialects.openmm.errors import ConfigTypeError
+from etude.dialects.properties import reads
 from etude.events.trackers.clearml import ClearMLTask
 from etude.events.trackers.local import DvcLiveRun
 from etude.events.trackers.mlflow import MlflowRun
@@ -52,10 +53,8 @@ class TensorboardLoggerHook(TrackerHook):
             self.log_dir = os.path.join(runner.work_dir or ".", "tf_logs")
         super().before_run(runner)
 
-    @property
-    def writer(self) -> Any:
-        """Return the ``SummaryWriter``, for your own calls."""
-        return self.service.writer
+    #: The ``SummaryWriter``, for your own calls.
+    writer: Any = reads("service.writer")
 
     @master_only
     def log(self, runner: BaseRunner) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from etude.dialects.mmcv1.live import testing
 from etude.dialects.mmcv1.live.hooks import evaluation
+from etude.dialects.openmm.live.processes import gather_object
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
@@ -49,7 +50,7 @@ def multi_gpu_test(
 
 
 def _joined(part: dict[str, list[Any]]) -> dict[str, list[Any]] | None:
-    parts = testing.gathered(part)
+    parts = gather_object(part)
     if parts is None:
         return None
     joined: defaultdict[str, list[Any]] = defaultdict(list)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from etude.core.hook import Hook as EngineHook
-from etude.core.hook import origin_of, with_subject
+from etude.core.hook import WrappingHook, with_subject
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 
 if TYPE_CHECKING:
@@ -31,20 +31,12 @@ POINT = {
 _STAGE = {point: stage for stage, point in POINT.items()}
 
 
-class Adapted(EngineHook):
+class Adapted(WrappingHook):
     """Wraps one mmcv hook: Étude's points call its stages with the runner."""
 
     def __init__(self, hook: Hook, runner: BaseRunner) -> None:
         self.hook, self.runner = hook, runner
         self.priority = getattr(hook, "priority", 50)
-
-    @property
-    def name(self) -> str:
-        return type(self.hook).__name__
-
-    @property
-    def origin(self) -> str:
-        return origin_of(type(self.hook))
 
     def word_for(self, point: str) -> str:
         return _STAGE[point]

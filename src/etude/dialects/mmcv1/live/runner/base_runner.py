@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -37,6 +36,7 @@ from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.openmm.errors import ConfigTypeError, ConfigValueError
 from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, content, load_checkpoint, load_state_dict
 from etude.dialects.openmm.live.loader import revised, state_of
+from etude.dialects.properties import leads_to, reads
 from etude.dist.world import World
 from etude.errors import ResumeError
 from etude.hooks.signals import saving_at_signals
@@ -107,34 +107,19 @@ class BaseRunner(Resuming, Registration):
 
     # -- counters and values that hooks read ---------------------------------------------------------------------
 
-    @property
-    def _epoch(self) -> int:
-        return self.engine.epoch
-
-    @_epoch.setter
-    def _epoch(self, value: int) -> None:
-        self.engine.epoch = value
-
-    @property
-    def _iter(self) -> int:
-        return self.engine.step
-
-    @_iter.setter
-    def _iter(self, value: int) -> None:
-        self.engine.step = value
-
-    # Hooks ask for these several times per iteration; ``attrgetter`` is faster than a method.
+    _epoch: int = leads_to("engine.epoch")
+    _iter: int = leads_to("engine.step")
     #: Finished training epochs.
-    epoch: int = property(attrgetter("engine.epoch"))  # type: ignore[assignment]
+    epoch: int = reads("engine.epoch")
     #: Finished training iterations.
-    iter: int = property(attrgetter("engine.step"))  # type: ignore[assignment]
+    iter: int = reads("engine.step")
     #: Position in the epoch; the iter runner counts within an entry of the workflow.
-    inner_iter: int = property(attrgetter("_inner_iter"))  # type: ignore[assignment]
-    max_epochs: int | None = property(attrgetter("_max_epochs"))  # type: ignore[assignment]
-    max_iters: int | None = property(attrgetter("_max_iters"))  # type: ignore[assignment]
-    model_name: str = property(attrgetter("_model_name"))  # type: ignore[assignment]
-    rank: int = property(attrgetter("_rank"))  # type: ignore[assignment]
-    world_size: int = property(attrgetter("_world_size"))  # type: ignore[assignment]
+    inner_iter: int = reads("_inner_iter")
+    max_epochs: int | None = reads("_max_epochs")
+    max_iters: int | None = reads("_max_iters")
+    model_name: str = reads("_model_name")
+    rank: int = reads("_rank")
+    world_size: int = reads("_world_size")
 
     @property
     def known_meta(self) -> dict[str, Any]:

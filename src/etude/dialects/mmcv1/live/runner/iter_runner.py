@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 from etude.dialects.mmcv1.live.runner.epoch_runner import check_flow
 from etude.dialects.mmcv1.live.runner.registration import RUNNERS
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
+from etude.dialects.properties import reads
 
 _TRAINING = itemgetter("training")
 
@@ -31,7 +32,7 @@ class IterLoader:
         self._epoch = 0
 
     #: The number of finished passes.
-    epoch: int = property(attrgetter("_epoch"))  # type: ignore[assignment]
+    epoch: int = reads("_epoch")
 
     def __next__(self) -> Any:
         current = self._pass

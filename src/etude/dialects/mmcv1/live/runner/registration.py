@@ -10,8 +10,9 @@ from typing import Any
 from etude.dialects.mmcv1.live.checks import require
 from etude.dialects.mmcv1.live.hooks.hook import GENERIC, HOOKS, Hook
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigValueError
-from etude.dialects.openmm.priority import Priority, get_priority
+from etude.dialects.openmm.priority import Priority, get_priority, listed
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
+from etude.dialects.properties import reads
 from etude.errors.spelling import nearest, suggest
 
 _METHODS = (*Hook.stages, *dict.fromkeys(GENERIC.values()))
@@ -22,10 +23,8 @@ class Registration:
 
     _hooks: list[Hook]
 
-    @property
-    def hooks(self) -> list[Hook]:
-        """Return all registered hooks, in the order they act."""
-        return self._hooks
+    #: All registered hooks, in the order they act.
+    hooks: list[Hook] = reads("_hooks")
 
     def register_hook(self, hook: Hook, priority: int | str | Priority = "NORMAL") -> None:
         """Insert ``hook`` after all hooks of the same or an earlier priority."""
@@ -106,12 +105,7 @@ class Registration:
 
     def get_hook_info(self) -> str:
         """Return a text for the log that lists the hooks of every stage."""
-        blocks = []
-        for stage in Hook.stages:
-            lines = [_info(hook) for hook in self._hooks if stage in hook.get_triggered_stages()]
-            if lines:
-                blocks.append("\n".join([f"{stage}:", *lines, " -------------------- "]))
-        return "\n".join(blocks)
+        return listed(self._hooks, Hook.stages)
 
     def _register_policy(self, config: Any, suffix: str, key: str, priority: str) -> None:
         if config is None:
@@ -146,13 +140,6 @@ def policies(suffix: str) -> list[str]:
 
 def _priority(hook: Hook) -> int:
     return int(getattr(hook, "priority", 50))
-
-
-def _info(hook: Hook) -> str:
-    value = _priority(hook)
-    name = next((level.name for level in Priority if level.value == value), str(value))
-    # The columns of mmcv's log.
-    return f"({name:<12}) {type(hook).__name__:<35}"
 
 
 def _warn_misspelt(hook: Hook) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from etude.checkpoint.formats.background import Later
-from etude.core.run import Run
+from etude.core.run import Run, numbered
 from etude.data.resume import Snapshot, own_states, restore_own
 from etude.data.torch_loader import passes, remainder
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.runner import crash_checkpoint, exact_resume
+from etude.dialects.properties import reads
 from etude.errors import SaveError
 
 
@@ -113,13 +113,7 @@ class Resuming:
 
     def _named_hooks(self) -> list[tuple[str, Any]]:
         """Return the hooks with names that are unique in this run: ``EMAHook``, ``EMAHook#2``."""
-        seen: Counter[str] = Counter()
-        found = []
-        for hook in self._hooks:
-            name = type(hook).__name__
-            seen[name] += 1
-            found.append((name if seen[name] == 1 else f"{name}#{seen[name]}", hook))
-        return found
+        return list(zip(numbered(type(hook).__name__ for hook in self._hooks), self._hooks, strict=True))
 
     def _stage(self) -> str:
         """Return the stage that is being called; empty while a subclass drives the loop in its own way."""
@@ -276,10 +270,8 @@ class Resuming:
         state["workers"] = []
         state["passes"] = [one | {"rng": None, "first_rng": None} for one in state["passes"]]
 
-    @property
-    def restored(self) -> Restored | None:
-        """Return what the resumed checkpoint says beyond mmcv's layout, until the loop has begun."""
-        return self._restored
+    #: What the resumed checkpoint says beyond mmcv's layout, until the loop has begun.
+    restored: Restored | None = reads("_restored")
 
     def _begin_exactly(self) -> None:
         """Restore hooks and the place in the workflow at the start of the loop, and finish an incomplete stage."""

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import json
-import random
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
 from etude.dialects.mmcv1.live.utils.environment import init_random_seed
+from etude.dialects.openmm.live.processes import worker_init_fn as worker_init_fn
 
 #: Devices that Étude has no special code for.
 IS_IPU_AVAILABLE = IS_MLU_AVAILABLE = IS_NPU_AVAILABLE = IS_MPS_AVAILABLE = False
 PoolDataLoader = DataLoader
 sync_random_seed = init_random_seed
-
-
-def worker_init_fn(worker_id: int, num_workers: int, rank: int, seed: int) -> None:
-    """Seed a data worker, each worker of each rank differently."""
-    worker_seed = num_workers * rank + worker_id + seed
-    np.random.seed(worker_seed)
-    random.seed(worker_seed)
-    torch.manual_seed(worker_seed)
 
 
 def get_device() -> str:

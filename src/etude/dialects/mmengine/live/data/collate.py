@@ -1,17 +1,15 @@
-"""MMEngine's collate functions, and the seeding of worker processes."""
+"""MMEngine's collate functions."""
 
 from __future__ import annotations
 
-import random
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data._utils.collate import default_collate as torch_default_collate
 
+from etude.dialects.openmm.live.processes import worker_init_fn as worker_init_fn
 from etude.dialects.openmm.registries.root import FUNCTIONS
 
 COLLATE_FUNCTIONS = FUNCTIONS
@@ -40,16 +38,15 @@ def _is_kind_of_element(kind: type) -> bool:
     return any(base.__name__ == "BaseDataElement" for base in kind.__mro__)
 
 
-def worker_init_fn(
-    worker_id: int, num_workers: int, rank: int, seed: int, disable_subprocess_warning: bool = False
-) -> None:
-    """Seed numpy, random and torch of a worker, differently for every worker of every rank."""
-    worker_seed = num_workers * rank + worker_id + seed
-    np.random.seed(worker_seed)
-    random.seed(worker_seed)
-    torch.manual_seed(worker_seed)
-    if disable_subprocess_warning and worker_id != 0:
-        warnings.simplefilter("ignore")
+def on_cpu(value: Any) -> Any:
+    """Return nested data with all its tensors and data samples on the CPU."""
+    if isinstance(value, torch.Tensor) or is_element(value):
+        return value.to("cpu")
+    if isinstance(value, list):
+        return [on_cpu(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(on_cpu(item) for item in value)
+    return {key: on_cpu(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def pseudo_collate(data_batch: Sequence[Any]) -> Any:

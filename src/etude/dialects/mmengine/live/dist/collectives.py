@@ -19,6 +19,7 @@ from etude.dialects.mmengine.live.dist.utils import (
     get_rank,
     get_world_size,
 )
+from etude.dialects.openmm.live.processes import gather_object as gather_object
 from etude.dialects.openmm.live.processes import random_seed_everywhere
 
 _OPERATIONS = ("sum", "product", "min", "max", "band", "bor", "bxor")
@@ -92,16 +93,6 @@ def all_gather_object(data: Any, group: ProcessGroup | None = None) -> list[Any]
         return [data]
     gathered: list[Any] = [None] * world_size
     torch_dist.all_gather_object(gathered, data, group)
-    return gathered
-
-
-def gather_object(data: Any, dst: int = 0, group: ProcessGroup | None = None) -> list[Any] | None:
-    """Return the picklable object of every process on ``dst``, None on the others."""
-    world_size = get_world_size(group)
-    if world_size == 1:
-        return [data]
-    gathered = [None] * world_size if get_rank(group) == dst else None
-    torch_dist.gather_object(data, gathered, dst, group)
     return gathered
 
 

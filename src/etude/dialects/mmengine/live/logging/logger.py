@@ -15,6 +15,7 @@ from etude.dialects.openmm.live.processes import get_rank as _get_rank
 from etude.dialects.openmm.live.processes import get_world_size as _get_world_size
 from etude.dialects.openmm.logging import print_log, use_manager
 from etude.dialects.openmm.registries.managers import ManagerMixin
+from etude.dialects.properties import reads
 
 __all__ = ["FilterDuplicateWarning", "MMFormatter", "MMLogger", "print_log"]
 
@@ -105,10 +106,8 @@ class MMLogger(Logger, ManagerMixin):
         handler.addFilter(FilterDuplicateWarning(self.name))
         self.handlers.append(handler)
 
-    @property
-    def log_file(self) -> str | None:
-        """Return the path of the log file."""
-        return self._log_file
+    #: The path of the log file.
+    log_file: str | None = reads("_log_file")
 
     @classmethod
     def get_current_instance(cls) -> MMLogger:

@@ -13,6 +13,7 @@ import torch
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer, settle
 from etude.dialects.openmm.logging import log_warning
 from etude.dialects.openmm.registries.managers import ManagerMixin
+from etude.dialects.properties import reads
 
 _IMMUTABLE = (int, float, str, bool, type(None))
 
@@ -94,9 +95,7 @@ class MessageHub(ManagerMixin):
         """Turn all scalars that are still tensors into numbers, in one transfer."""
         settle(self._log_scalars.values())
 
-    @property
-    def log_scalars(self) -> OrderedDict[str, HistoryBuffer]:
-        return self._log_scalars
+    log_scalars: OrderedDict[str, HistoryBuffer] = reads("_log_scalars")
 
     # -- infos ---------------------------------------------------------------------------------------------------
 
@@ -121,9 +120,7 @@ class MessageHub(ManagerMixin):
         value = self._runtime_info.get(key, default)
         return value if isinstance(value, _IMMUTABLE) else copy.deepcopy(value)
 
-    @property
-    def runtime_info(self) -> OrderedDict[str, Any]:
-        return self._runtime_info
+    runtime_info: OrderedDict[str, Any] = reads("_runtime_info")
 
     # -- checks --------------------------------------------------------------------------------------------------
 

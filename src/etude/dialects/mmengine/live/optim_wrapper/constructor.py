@@ -8,14 +8,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import GroupNorm, LayerNorm
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 
 from etude.dialects.openmm.logging import log_warning, print_log
 from etude.dialects.openmm.registries.root import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
+from etude.dialects.openmm.torch_utils import NORMS
 
-NORMS = (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm)
 #: Multipliers that need a ``weight_decay``. ``flat_decay_mult`` does too, but MMEngine does not check that one.
 _DECAY_MULTIPLIERS = ("bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult")
 _DEFORMABLE = {"DeformConv2d", "ModulatedDeformConv2d"}

@@ -16,6 +16,7 @@ from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 from etude.dialects.mmengine.live.logging.message_hub import MessageHub
 from etude.dialects.openmm.logging import log_warning
 from etude.dialects.openmm.torch_utils import has_batch_norm
+from etude.dialects.properties import reads
 
 _DEVICES = frozenset({"cpu", "cuda"})
 _NOTHING: AbstractContextManager[None] = nullcontext()
@@ -245,10 +246,8 @@ class OptimWrapper(BaseOptimWrapper):
             )
         return loss / factor
 
-    @property
-    def inner_count(self) -> int:
-        """Return the number of backward passes."""
-        return self._inner_count
+    #: The number of backward passes.
+    inner_count: int = reads("_inner_count")
 
     def __repr__(self) -> str:
         counts = f"_accumulative_counts: {self._accumulative_counts}"

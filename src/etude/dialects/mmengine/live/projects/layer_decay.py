@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from etude.dialects.mmengine.live.optim_wrapper.constructor import NORMS, DefaultOptimWrapperConstructor
+from etude.dialects.mmengine.live.optim_wrapper.constructor import DefaultOptimWrapperConstructor
+from etude.dialects.openmm.torch_utils import NORMS
 
 Depth = Callable[[str], tuple[int, int]]
 

@@ -16,6 +16,7 @@ import torch
 from etude.data.resume import Snapshot
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live import exact
+from etude.dialects.mmengine.live.data.collate import on_cpu
 from etude.dialects.mmengine.live.device import default_device
 from etude.dialects.mmengine.live.dist.collectives import gather_object
 from etude.dialects.mmengine.live.dist.utils import is_main_process
@@ -228,7 +229,7 @@ class Checkpoints(ValidationNotes):
         if not is_main_process() and not sharded.is_sharded(self.model):
             return
         weights = self._weights()
-        optimizer = exact.on_cpu(self._optimizer_state()) if save_optimizer else None
+        optimizer = on_cpu(self._optimizer_state()) if save_optimizer else None
         if not is_main_process():
             return
         checkpoint: dict[str, Any] = {

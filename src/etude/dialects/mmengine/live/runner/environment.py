@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 from typing import Any
 
-import numpy as np
 import torch
 
+from etude.data.seeds import seed_everywhere
 from etude.dialects.mmengine.live.dist.collectives import broadcast, sync_random_seed
 from etude.dialects.mmengine.live.dist.utils import get_rank, get_world_size, init_dist, is_distributed
 from etude.dialects.mmengine.live.logging.message_hub import MessageHub
@@ -52,10 +51,7 @@ def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_r
     """Seed every generator and return this process's seed. None draws one that all processes share."""
     common = sync_random_seed() if seed is None else seed
     own = common + get_rank() if diff_rank_seed else common
-    random.seed(own)
-    np.random.seed(own % 2**32)  # numpy takes no larger seeds
-    torch.manual_seed(own)
-    torch.cuda.manual_seed_all(own)
+    seed_everywhere(own)
     if deterministic:
         if torch.backends.cudnn.benchmark:
             log_warning("torch.backends.cudnn.benchmark is turned off, because the run is deterministic")

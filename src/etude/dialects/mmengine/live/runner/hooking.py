@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from etude.core.hook import Call, HookTable, origin_of
-from etude.core.hook import Hook as CoreHook
+from etude.core.hook import Call, HookTable, WrappingHook, origin_of
 from etude.core.run import Run
 from etude.dialects.config_errors import note_actor
 from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at, overrides
 from etude.dialects.mmengine.live.runner.views import Views
-from etude.dialects.openmm.priority import Priority, get_priority
+from etude.dialects.openmm.priority import Priority, get_priority, listed
 from etude.dialects.openmm.registries.root import HOOKS
+from etude.dialects.properties import reads
 from etude.errors.spelling import nearest
 
 DEFAULT_HOOKS = {
@@ -29,7 +29,7 @@ DEFAULT_HOOKS = {
 }
 
 
-class Acting(CoreHook):
+class Acting(WrappingHook):
     """Wraps an MMEngine hook for Étude's hook table, which calls its methods with the runner."""
 
     def __init__(self, hook: Hook, runner: Any, position: int) -> None:
@@ -41,14 +41,6 @@ class Acting(CoreHook):
 
     def word_for(self, point: str) -> str:
         return _METHODS[point]
-
-    @property
-    def name(self) -> str:
-        return type(self.hook).__name__
-
-    @property
-    def origin(self) -> str:
-        return origin_of(type(self.hook))
 
 
 def _method(hook: Hook, point: str) -> Callable[..., Any]:
@@ -111,10 +103,8 @@ class Hooking(Views):
 
     _hooks: list[Hook]
 
-    @property
-    def hooks(self) -> list[Hook]:
-        """Return all hooks in the order they act."""
-        return self._hooks
+    #: All hooks in the order they act.
+    hooks: list[Hook] = reads("_hooks")
 
     def register_hook(self, hook: Hook | dict[str, Any], priority: str | int | Priority | None = None) -> None:
         """Add a hook behind the last one of equal or smaller priority.
@@ -199,12 +189,7 @@ class Hooking(Views):
 
     def get_hooks_info(self) -> str:
         """Return a text that lists, for every point, the hooks that act there in order, with their priorities."""
-        blocks = []
-        for stage in Hook.stages:
-            lines = [_line(hook) for hook in self._hooks if stage in hook.get_triggered_stages()]
-            if lines:
-                blocks.append("\n".join([f"{stage}:", *lines, " -------------------- "]))
-        return "\n".join(blocks)
+        return listed(self._hooks, Hook.stages)
 
     def _warn_of_misspelt(self, hook: Hook) -> None:
         """Warn about a misspelt method like ``after_train_itr``, which would never be called."""
@@ -216,12 +201,3 @@ class Hooking(Views):
                     logger.warning(
                         f"{type(hook).__name__}.{name} is not a method that MMEngine calls; did you mean {meant}?"
                     )
-
-
-def _line(hook: Hook) -> str:
-    priority: Any = hook.priority
-    if isinstance(priority, int) and priority in {level.value for level in Priority}:
-        priority = Priority(priority).name
-    elif isinstance(priority, Priority):
-        priority = priority.name
-    return f"({priority:<12}) {type(hook).__name__:<35}"

@@ -18,6 +18,7 @@ from etude.dialects.openmm.logging import log_warning
 from etude.dialects.openmm.registries.managers import ManagerMixin
 from etude.dialects.openmm.registries.root import VISBACKENDS, VISUALIZERS
 from etude.dialects.openmm.utils.misc import is_seq_of
+from etude.dialects.properties import leads_to
 
 
 @VISUALIZERS.register_module()
@@ -77,14 +78,8 @@ class Visualizer(Drawing, ManagerMixin):
             raise RuntimeError(f"vis_backend name {name} already exists")
         self._vis_backends[name] = made
 
-    @property
-    def dataset_meta(self) -> dict[str, Any] | None:
-        """Return the metainfo of the dataset: class names, colours."""
-        return self._dataset_meta
-
-    @dataset_meta.setter
-    def dataset_meta(self, dataset_meta: dict[str, Any]) -> None:
-        self._dataset_meta = dataset_meta
+    #: The metainfo of the dataset: class names, colours.
+    dataset_meta: dict[str, Any] | None = leads_to("_dataset_meta")
 
     def get_backend(self, name: str) -> BaseVisBackend | None:
         """Return the backend of that name, if there is one."""
