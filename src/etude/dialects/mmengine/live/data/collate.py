@@ -44,7 +44,7 @@ def on_cpu(value: Any) -> Any:
         return value.to("cpu")
     if isinstance(value, list):
         return [on_cpu(item) for item in value]
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and not isinstance(value, torch.Size):
         return tuple(on_cpu(item) for item in value)
     return {key: on_cpu(item) for key, item in value.items()} if isinstance(value, dict) else value
 
