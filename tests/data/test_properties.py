@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
-from etude.data.order import Endless, Sampled, SampledBatches, Shared, Shuffled, Sliced, share_of
+from etude.data.order import Indexed, Sampled, SampledBatches, Shared, Sliced, Streamed, share_of
 from etude.data.resume import Pass, Snapshot
 from etude.data.samplers import Balanced, LengthGrouped, RepeatedAugmentation, Subset, Weighted
 from etude.data.seeds import generators, kept_generators, mix, mix_each, seed_process, seed_python, seed_rank
@@ -63,7 +63,7 @@ def plain(loader: Any) -> list[Any]:
 
 @given(SIZES, SIZES, st.booleans(), st.booleans(), NUMBERS, st.integers(0, 5), st.floats(0, 1))
 def test_an_epoch_is_every_sample_once_and_begins_anywhere(size, batch_size, shuffle, drop_last, seed, epoch, place):
-    source = Shuffled(size, batch_size, shuffle, drop_last, seed)
+    source = Indexed(size, batch_size, shuffle, drop_last, seed)
     tasks = list(source.tasks(epoch, 0))
     sizes = [len(task.indices) for task in tasks]
     seen = [index for task in tasks for index in task.indices.tolist()]
@@ -78,16 +78,14 @@ def test_an_epoch_is_every_sample_once_and_begins_anywhere(size, batch_size, shu
 
 
 def test_orders_of_other_epochs_and_seeds_are_others():
-    orders = {
-        tuple(Shuffled(50, 8, True, False, seed).order(epoch).tolist()) for seed in range(5) for epoch in range(5)
-    }
+    orders = {tuple(Indexed(50, 8, True, False, seed).order(epoch).tolist()) for seed in range(5) for epoch in range(5)}
     assert len(orders) == 25
-    assert Shuffled(6, 2, True, False, 0).order(0).tolist() == [3, 1, 4, 2, 0, 5]  # checkpoints rely on it
+    assert Indexed(6, 2, True, False, 0).order(0).tolist() == [3, 1, 4, 2, 0, 5]  # checkpoints rely on it
 
 
 @given(SIZES, SIZES, st.integers(1, 7), NUMBERS)
 def test_ranks_share_a_batch_without_loss_or_repetition(size, batch_size, world, seed):
-    whole = Shuffled(size, batch_size, True, False, seed)
+    whole = Indexed(size, batch_size, True, False, seed)
     shares = [list(Shared(whole, (rank, world)).tasks(1, 0)) for rank in range(world)]
     assert {len(Shared(whole, (rank, world))) for rank in range(world)} == {len(whole)}
     for task, *parts in zip(whole.tasks(1, 0), *shares, strict=True):
@@ -470,10 +468,10 @@ def test_the_length_of_a_mapping_is_that_of_its_longest_value():
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 3), st.integers(0, 3))
 def test_batches_of_a_sampler_keep_their_number_and_epoch(size, batch_size, start, epoch):
     for source in (
-        Shuffled(size, batch_size),
+        Indexed(size, batch_size),
         Sampled(range(size), batch_size),
         SampledBatches([[0]] * size),
-        Endless(),
+        Streamed(),
     ):
         tasks = list(islice(source.tasks(epoch, start), 3))
         assert [(task.epoch, task.batch) for task in tasks] == [(epoch, start + n) for n in range(len(tasks))]

@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset
 
 from etude.data.fetch import Collate, Fetched, Fetcher, StreamFetcher
 from etude.data.fingerprint import fingerprint_of
-from etude.data.order import Endless, Sampled, SampledBatches, Shared, Shuffled, Source, Task
+from etude.data.order import Indexed, Sampled, SampledBatches, Shared, Source, Streamed, Task
 from etude.data.to_device import ahead, move
 from etude.data.workers import Pool
 from etude.errors import ConfigError, DataError
@@ -104,7 +104,7 @@ class Loader:
             hasattr(self.dataset, "__iter__"), f"{type(self.dataset).__name__} has no __getitem__ or __iter__"
         )
         self._require(not asked_for_order, "a stream comes in its own order; drop shuffle and sampler")
-        return Endless()
+        return Streamed()
 
     def _ordered(self, sampler: Any, batch_sampler: Any, *, shuffle: bool, drop_last: bool) -> Source:
         if batch_sampler is not None:
@@ -121,7 +121,7 @@ class Loader:
             _log.warning(
                 "%s has %d samples, fewer than one batch of %d", type(self.dataset).__name__, size, self.batch_size
             )
-        source = Shuffled(size, self.batch_size, shuffle, drop_last, self.seed)
+        source = Indexed(size, self.batch_size, shuffle, drop_last, self.seed)
         self._require(
             len(source) > 0, f"drop_last leaves no batch: {size} samples do not fill one batch of {self.batch_size}"
         )

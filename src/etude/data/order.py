@@ -41,7 +41,7 @@ class Source(Protocol):
 
 
 @record
-class Shuffled:
+class Indexed:
     """Batches of a dataset that knows its length, in its own order or in one drawn from (seed, epoch)."""
 
     size: int
@@ -136,7 +136,7 @@ class SampledBatches:
 
 
 @record
-class Endless:
+class Streamed:
     """Tasks for a stream, which ends by itself."""
 
     def __len__(self) -> int:
