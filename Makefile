@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+PACKAGES = packages/etude packages/etude-openmm packages/etude-libai packages/etude-mcquic
+EDITABLE = $(PACKAGES:%=-e %)
+PROJECTS = $(PACKAGES:%=%/pyproject.toml)
 
-.PHONY: chromium demo shape test test-all pytest pytest-all cover lint docs projects release clean
+.PHONY: chromium demo shape test test-all test-engine pytest pytest-all cover lint docs projects release clean
 demo: $(VENV)/.demo
 	$(BIN)/etude train examples/native/digits.yaml
 
@@ -17,15 +20,19 @@ test-all: $(VENV)/.test projects chromium
 
 # What fails beside others is run once more, alone: tests of real processes share two cores here.
 pytest: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 4 --dist worksteal || \
-	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --last-failed --last-failed-no-failures none
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal || \
+	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 pytest-all: $(VENV)/.test
-	ETUDE_TEST_ALL=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal
+	ETUDE_TEST_ALL=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
+
+# The tests of the engine alone, in an environment without any guest.
+test-engine: $(VENV)-engine/.test chromium
+	OMP_NUM_THREADS=1 $(VENV)-engine/bin/python -m pytest packages/etude -n 4 --dist worksteal
 
 # The tests with the lines that none of them reaches.
 cover: $(VENV)/.test chromium
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal --cov --cov-report=term:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal --cov --cov-report=term:skip-covered
 
 # The real projects (mmcls, mmdet …) that tests/projects runs, each in a folder of a cache outside of the repository.
 projects: $(VENV)/.test
@@ -43,23 +50,28 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 
 docs: $(VENV)/.demo
-	$(BIN)/pip install -q -c constraints.txt -e ".[docs]"
+	$(BIN)/pip install -q -c constraints.txt "mkdocs-material>=9.5"
 	$(BIN)/python docs/make_reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 
-$(VENV)/.demo: pyproject.toml constraints.txt
+$(VENV)/.demo: $(PROJECTS) constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e .
+	$(BIN)/pip install -q -c constraints.txt $(EDITABLE)
 	touch $@
 
 $(VENV)/.test: $(VENV)/.demo
-	$(BIN)/pip install -q -c constraints.txt -e ".[test]"
+	$(BIN)/pip install -q -c constraints.txt $(PACKAGES:%=-e %[test])
+	touch $@
+
+$(VENV)-engine/.test: packages/etude/pyproject.toml constraints.txt
+	test -x $(VENV)-engine/bin/python || $(PYTHON) -m venv $(VENV)-engine
+	$(VENV)-engine/bin/pip install -q -c constraints.txt -e packages/etude[test]
 	touch $@
 
 # A wheel that installs and runs the demo in a fresh environment.
 release: $(VENV)/.test
 	rm -rf dist
-	$(BIN)/python -m build --wheel --sdist
+	for package in $(PACKAGES); do $(BIN)/python -m build --wheel --sdist --outdir dist $$package; done
 	$(PYTHON) -m venv dist/.try
 	dist/.try/bin/pip install -q -c constraints.txt dist/*.whl
 	cd dist && .try/bin/etude train ../examples/native/digits.yaml --fast-dev-run

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -22,6 +23,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+# The tests of all packages are one namespace, `tests`.
+sys.path[:0] = [str(ROOT), *map(str, ROOT.glob("packages/*"))]
+os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path[:5], os.environ.get("PYTHONPATH", "")])
 #: Of the job in tests/dist/project.py: four epochs of five batches.
 STEPS = 20
 
@@ -49,7 +53,6 @@ def main() -> int:
 
 def kill_ranks(nproc: int, kills: int, seed: int) -> int:
     """Kill a random rank at a random step, ``kills`` times; count the jobs that do not end in the same bits."""
-    sys.path.insert(0, str(ROOT))
     from tests.dist import project
     from tests.dist.conftest import Jobs
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+ENGINE = ROOT / "packages/etude/src/etude"
 ROOMS = ("core", "checkpoint", "data", "hooks", "schedules", "optim")
 #: Token → what it becomes. Numbers grow by one.
 SWAPS = {
@@ -43,13 +44,13 @@ class Mutation:
 
     @property
     def room(self) -> str:
-        return self.path.relative_to(ROOT / "src" / "etude").parts[0]
+        return self.path.relative_to(ENGINE).parts[0]
 
     def __str__(self) -> str:
-        return f"{self.path.relative_to(ROOT / 'src' / 'etude')}:{self.line} {self.old} → {self.new or 'nothing'}"
+        return f"{self.path.relative_to(ENGINE)}:{self.line} {self.old} → {self.new or 'nothing'}"
 
     def apply(self, package: Path) -> None:
-        target = package / self.path.relative_to(ROOT / "src" / "etude")
+        target = package / self.path.relative_to(ENGINE)
         lines = target.read_text(encoding="utf-8").splitlines(keepends=True)
         text = lines[self.line - 1]
         assert text[self.column :].startswith(self.old)
@@ -98,7 +99,7 @@ def draw(rooms: tuple[str, ...], count: int, seed: int) -> list[Mutation]:
     dice = random.Random(seed)
     drawn = []
     for number in range(count):
-        files = sorted((ROOT / "src" / "etude" / rooms[number % len(rooms)]).rglob("*.py"))
+        files = sorted((ENGINE / rooms[number % len(rooms)]).rglob("*.py"))
         found = [mutation for file in files for mutation in mutations(file)]
         drawn.append(dice.choice(found))
     return drawn
@@ -107,10 +108,19 @@ def draw(rooms: tuple[str, ...], count: int, seed: int) -> list[Mutation]:
 def noticed(mutation: Mutation, rooms: tuple[str, ...]) -> str:
     """Return the room whose tests fail with the mutation; an empty string if none does."""
     with tempfile.TemporaryDirectory(prefix="etude-mutation-") as folder:
-        shutil.copytree(ROOT / "src" / "etude", Path(folder, "etude"), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ENGINE, Path(folder, "etude"), ignore=shutil.ignore_patterns("__pycache__"))
         mutation.apply(Path(folder, "etude"))
         for room in (mutation.room, *(room for room in rooms if room != mutation.room)):
-            command = [sys.executable, "-m", "pytest", f"tests/{room}", "-x", "-q", "-p", "no:cacheprovider"]
+            command = [
+                sys.executable,
+                "-m",
+                "pytest",
+                f"packages/etude/tests/{room}",
+                "-x",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+            ]
             env = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "CI": "1"}
             try:
                 done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=600, check=False)

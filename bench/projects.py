@@ -82,8 +82,8 @@ warnings.filterwarnings("ignore")
 etude.compat.install()
 from mmcv import Config
 from etude.dialects import ownership
-from etude.dialects.mmcv1.live.originals import Original
-from etude.dialects.mmcv1.projects import PROJECTS
+from etude_openmm.mmcv1.live.originals import Original
+from etude_openmm.mmcv1.projects import PROJECTS
 
 project = Original(next(one for one in PROJECTS if one.package == sys.argv[1]))
 root = ownership.original(sys.argv[1]) + "/.mim/configs"

@@ -1,4 +1,4 @@
-"""The shape of the house in numbers: rooms, circles of imports, who knows of dialects, and the way of one step.
+"""The shape of the house in numbers: each package, its tests, circles of imports, and the way of a step, a save, a resume.
 
     python bench/shape.py            (`make shape`)
 
@@ -12,13 +12,23 @@ import inspect
 import re
 import sys
 import tempfile
+import tokenize
 from collections import Counter
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "src" / "etude"
+#: Package → its folder of sources.
+PACKAGES = {
+    "etude": ROOT / "packages/etude/src/etude",
+    "openmm": ROOT / "packages/etude-openmm/src/etude_openmm",
+    "libai": ROOT / "packages/etude-libai/src/etude_libai",
+    "mcquic": ROOT / "packages/etude-mcquic/src/etude_mcquic",
+}
+SOURCE = PACKAGES["etude"]
+#: Names of systems that the engine must not know.
+_GUESTS = re.compile(r"mmcv|mmengine|libai|mcquic|oneflow|detectron", re.IGNORECASE)
 #: Questions that only code which knows of several dialects asks.
 _KNOWS = re.compile(
     r"drives_itself|plan\.dialect\s*[!=]=|run\.runner\b|dialect(?:s\.of\(.*\))?\.name\s*[!=]=|== \"native\""
@@ -35,9 +45,9 @@ log: {every: 20step}
 """
 
 
-def names_of(files: list[Path]) -> dict[Path, str]:
+def names_of(files: list[Path], source: Path) -> dict[Path, str]:
     return {
-        path: ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+        path: ".".join(path.relative_to(source.parent).with_suffix("").parts).removesuffix(".__init__")
         for path in files
     }
 
@@ -117,7 +127,8 @@ def _stack(frame: FrameType | None) -> Any:
 
 def _is_ours(code: CodeType) -> bool:
     """Whether code is Étude's. What optimizers do, ours or torch's, is no part of the way to them."""
-    return code.co_filename.startswith(str(SOURCE)) and not code.co_filename.startswith(str(SOURCE / "optim"))
+    ours = code.co_filename.startswith(tuple(map(str, PACKAGES.values())))
+    return ours and not code.co_filename.startswith(str(SOURCE / "optim"))
 
 
 def step_path(*words: str) -> str:
@@ -142,11 +153,103 @@ def plain_step() -> str:
         return step_path(str(plain))
 
 
+def files_down(module: str, qualname: str, *words: str) -> str:
+    """The files on the way from the command to the first call of a function, in a run of ``etude train WORDS``."""
+    from etude.cli import main
+
+    way: list[CodeType] = []
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and not way and code.co_qualname == qualname and code.co_filename.endswith(module):
+            way.extend(_stack(frame))
+
+    with tempfile.TemporaryDirectory() as folder:
+        for more in ((), ("--resume",)):
+            sys.setprofile(watch if more or "load" not in module else None)
+            try:
+                main(["train", *words, "--folder", folder, "-q", *more])
+            finally:
+                sys.setprofile(None)
+    return f"{len({code.co_filename for code in way if _is_ours(code)})} files"
+
+
+def code_lines(path: Path) -> int:
+    """Lines with code: neither blank, nor comment, nor docstring."""
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    found: set[int] = set()
+    with open(path, "rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type not in skipped and token.type != tokenize.ENCODING:
+                found.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
+            found -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return len(found)
+
+
+def functions(path: Path) -> int:
+    return sum(isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(ast.parse(path.read_text())))
+
+
+def package_row(name: str, source: Path) -> tuple[str, ...]:
+    """Sizes, coupling and tests of one package."""
+    files = sorted(source.rglob("*.py"))
+    names = names_of(files, source)
+    engine = names_of(sorted(SOURCE.rglob("*.py")), SOURCE)
+    known = {*names.values(), *engine.values()}
+    found = {names[path]: imports_of(path, known)[0] - {names[path]} for path in files}
+    code = sum(map(code_lines, files))
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
+    tests = {path.stem.removeprefix("test_") for path in (source.parents[1] / "tests").rglob("test_*.py")}
+    untested = [path for path in files if path.stem != "__init__" and path.stem not in tests]
+    circles = in_circles({one: {other for other in others if other in found} for one, others in found.items()})
+    busy = sum(len(others) > 20 for others in found.values())
+    many = 1000 * sum(map(functions, files)) / code
+    return (
+        name,
+        str(len(files)),
+        str(lines),
+        str(code),
+        str(busy),
+        f"{many:.0f}",
+        str(len(circles)),
+        f"{len(untested)}",
+    )
+
+
 def main() -> None:
+    head = (
+        "package",
+        "files",
+        "lines",
+        "code",
+        "imports > 20",
+        "functions per 1,000",
+        "in circles",
+        "untested by name",
+    )
+    rows = [head, *(package_row(name, source) for name, source in PACKAGES.items())]
+    rows.append(
+        (
+            "all",
+            *(str(sum(int(row[i]) for row in rows[1:])) for i in (1, 2, 3, 4)),
+            "",
+            *(str(sum(int(row[i]) for row in rows[1:])) for i in (6, 7)),
+        )
+    )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    for row in rows:
+        print(
+            "  ".join(
+                cell.ljust(width) if not i else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+        )
     files = sorted(SOURCE.rglob("*.py"))
-    names = names_of(files)
     text = {path: path.read_text(encoding="utf-8") for path in files}
-    found = {names[path]: imports_of(path, set(names.values())) for path in files}
     rooms = Counter(str(path.parent.relative_to(SOURCE)) for path in files)
     lines: Counter[str] = Counter()
     for path in files:
@@ -156,18 +259,18 @@ def main() -> None:
         f"{path.relative_to(SOURCE)}:{text[path][: one.start()].count(chr(10)) + 1}"
         for path in files if "dialects" not in path.parts for one in _KNOWS.finditer(text[path])
     ]  # fmt: skip
-    circles = in_circles({name: others - {name} for name, (others, _) in found.items()})
+    guests = [str(path.relative_to(SOURCE)) for path in files if path.stem != "guests" and _GUESTS.search(text[path])]
     print(f"modules at the top            {rooms['.']}")
-    print(f"files, lines                  {len(files)}, {sum(lines.values())}")
     print(f"rooms with more than 15 files {', '.join(f'{k} {v}' for k, v in rooms.most_common() if v > 15) or 'none'}")
-    print(f"modules in import circles     {len(circles)} {' '.join(sorted(circles)[:6])}".rstrip())
-    print(f"imports inside functions      {sum(count for _, count in found.values())}")
     print(f"places that know of dialects  {len(places)} {' '.join(places)}".rstrip())
+    print(f"engine files that name guests {len(guests)} {' '.join(guests)}".rstrip())
     print("lines per room                " + ", ".join(f"{room} {count}" for room, count in lines.most_common()))
     sys.path.insert(0, str(ROOT / "examples" / "mmcv1"))
     digits = [str(ROOT / "examples/native/digits.yaml"), "train.epochs=1"]
     print(f"a plain native step, down     {plain_step()}")
     print(f"a step of digits.yaml, down   {step_path(*digits)}")
+    print(f"a save, down                  {files_down('checkpoint/snapshot.py', 'Arena.take', *digits)}")
+    print(f"a resume, down                {files_down('checkpoint/load.py', 'load', *digits)}")
     mmcv1 = [str(ROOT / "examples/mmcv1/digits.py"), "runner.max_epochs=1", "--no-validate"]
     print(f"a step of mmcv 1.x, down      {step_path(*mmcv1)}")
 

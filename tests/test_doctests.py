@@ -5,18 +5,19 @@ from __future__ import annotations
 import doctest
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src"
+from tests.places import SOURCES
+
 EXAMPLE = re.compile(r"^\s*>>> ", re.MULTILINE)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def modules_with_examples() -> list[str]:
-    files = [path for path in sorted(SOURCE.rglob("*.py")) if EXAMPLE.search(path.read_text(encoding="utf-8"))]
-    return [".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for path in files]
+    files = [(source, path) for source in SOURCES for path in sorted(source.rglob("*.py"))]
+    found = [path.relative_to(source) for source, path in files if EXAMPLE.search(path.read_text(encoding="utf-8"))]
+    return [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in found]
 
 
 def test_there_are_examples_of_the_python_api():

@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.places import REPOSITORY
 
 
 @pytest.mark.thorough  # `make release` tries the wheel, too
 def test_the_wheel_trains_the_example_without_the_repository(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT], check=True)
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, REPOSITORY / "packages" / "etude"],
+        check=True,
+    )
     (wheel,) = tmp_path.glob("etude-*.whl")
     installed = tmp_path / "installed"
     subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", installed, wheel], check=True)
-    example = (ROOT / "examples" / "native" / "digits.yaml").read_text()
+    example = (REPOSITORY / "examples" / "native" / "digits.yaml").read_text()
     (tmp_path / "digits.yaml").write_text(example)
     code = (
         "import sys, etude; from etude.cli import main; "

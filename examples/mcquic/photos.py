@@ -19,10 +19,10 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from etude.cli import main as etude
-from etude.dialects.mcquic.files import Saver
-from etude.dialects.mcquic.live.data.images import open_images, to_bytes
-from etude.dialects.mcquic.live.model.compressor import Compressor
-from etude.dialects.mcquic.live.validate import measure
+from etude_mcquic.files import Saver
+from etude_mcquic.live.data.images import open_images, to_bytes
+from etude_mcquic.live.model.compressor import Compressor
+from etude_mcquic.live.validate import measure
 
 CONFIG = Path(__file__).with_name("photos.yaml").resolve()
 PARAMS = {"channel": 32, "m": 2, "k": [256, 128]}

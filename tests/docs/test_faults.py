@@ -5,8 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.places import TEST_PATHS
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+
+
+def _files(name: str) -> list[Path]:
+    """Return the files of a test's name, which is below the ``tests`` of some package."""
+    return [file for tests in TEST_PATHS if (file := tests / "tests" / f"{name}.py").is_file()]
 
 
 def test_every_test_that_the_table_names_is_there() -> None:
@@ -14,14 +21,13 @@ def test_every_test_that_the_table_names_is_there() -> None:
     missing = [
         f"{file}::{name}"
         for file, name in named
-        if not (ROOT / "tests" / f"{file}.py").is_file()
-        or f"def {name}(" not in (ROOT / "tests" / f"{file}.py").read_text(encoding="utf-8")
+        if not any(f"def {name}(" in test.read_text(encoding="utf-8") for test in _files(file))
     ]
     assert len(named) > 60 and missing == []
 
 
 def test_every_scene_that_the_table_names_is_there() -> None:
-    scenes = (ROOT / "tests" / "faults" / "scenes.py").read_text(encoding="utf-8")
+    scenes = (ROOT / "packages/etude/tests/faults/scenes.py").read_text(encoding="utf-8")
     named = re.findall(r"scene: `([^`]+)`", TEXT)
     assert len(named) > 20 and [name for name in named if f'"{name}"' not in scenes] == []
 

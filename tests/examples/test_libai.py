@@ -12,7 +12,7 @@ import torch
 
 import etude
 from etude.build import Options
-from tests.dialects.libai.project import forget_loggers
+from tests.libai.project import forget_loggers
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "libai"
 SMALL = [
@@ -46,7 +46,7 @@ def test_the_transformer_learns(tmp_path: Path) -> None:
     assert lines[-1]["total_loss"] < lines[0]["total_loss"]
 
 
-@pytest.mark.thorough  # tests/dialects/libai/test_graph.py compares the two modes on a smaller model
+@pytest.mark.thorough  # packages/etude-libai/tests/libai/test_graph.py compares the two modes on a smaller model
 def test_eager_and_graph_mode_learn_the_same(tmp_path: Path) -> None:
     eager = bits(tmp_path / "eager")
     graph = bits(

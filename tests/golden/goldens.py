@@ -1,4 +1,4 @@
-"""Recorded behaviour of the original systems, for the replayers beside this file.
+"""Recorded behaviour of the original systems, for the replayers in ``tests/golden`` of each guest.
 
 A replayer writes ``@pytest.mark.parametrize("case", params("mmcv1", "config_files"))``: one test per case, its id
 beginning with the dialect's name. Asking for a file claims it; ``test_claims.py`` fails for a file nobody claims.
@@ -17,15 +17,19 @@ from typing import Any
 
 import pytest
 
-HERE = Path(__file__).parent
+from tests.places import REPOSITORY
+
+#: Where the recordings of each dialect lie.
+FOLDERS = {folder.name: folder for folder in sorted(REPOSITORY.glob("packages/*/tests/golden/*")) if folder.is_dir()}
 
 #: (dialect, file stem) pairs that some replayer knows how to replay.
 CLAIMS: set[tuple[str, str]] = set()
 
 
-def root() -> Path:
-    """The folder that holds one folder of JSON files per dialect."""
-    return Path(os.environ.get("ETUDE_GOLDEN") or HERE)
+def folder(dialect: str) -> Path:
+    """The folder with the JSON files of a dialect."""
+    others = os.environ.get("ETUDE_GOLDEN")
+    return Path(others, dialect) if others else FOLDERS[dialect]
 
 
 def claim(dialect: str, stem: str) -> None:
@@ -36,8 +40,8 @@ def claim(dialect: str, stem: str) -> None:
 def data(dialect: str, stem: str) -> dict[str, Any]:
     """The whole file as it stands. Under ``ETUDE_GOLDEN`` a file that is not there counts as one without cases."""
     claim(dialect, stem)
-    path = root() / dialect / f"{stem}.json"
-    if root() != HERE and not path.exists():
+    path = folder(dialect) / f"{stem}.json"
+    if "ETUDE_GOLDEN" in os.environ and not path.exists():
         return {"cases": []}
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -54,7 +58,7 @@ def params(dialect: str, stem: str, *, key: str = "id") -> list[Any]:
 
 
 def _recorded_here(dialect: str, stem: str) -> list[dict[str, Any]]:
-    path = HERE / dialect / f"{stem}.json"
+    path = FOLDERS[dialect] / f"{stem}.json"
     return json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else []
 
 

@@ -7,14 +7,15 @@ import importlib
 import pytest
 
 from tests.golden import goldens
+from tests.places import REPOSITORY
 
-FILES = sorted(path for path in goldens.root().glob("*/*.json"))
+FILES = sorted(path for dialect in goldens.FOLDERS for path in goldens.folder(dialect).glob("*.json"))
 
 
 @pytest.fixture(scope="module")
 def claims() -> set[tuple[str, str]]:
-    for path in sorted(goldens.HERE.rglob("test_*.py")):
-        importlib.import_module(".".join(path.relative_to(goldens.HERE.parent.parent).with_suffix("").parts))
+    for path in sorted(REPOSITORY.glob("packages/*/tests/golden/test_*.py")):
+        importlib.import_module(f"tests.golden.{path.stem}")
     return goldens.CLAIMS
 
 

@@ -14,10 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests import zygote
+from tests.places import SOURCES
 from tests.projects import fetch
-
-#: Étude's own sources: those beside the tests, also in a second checkout that shares its virtual environment.
-SOURCES = Path(__file__).parents[2] / "src"
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Projects:
 
     def run(self, *command: str, cwd: Path | None = None, fresh: bool = False) -> subprocess.CompletedProcess[str]:
         """Run ``python command…``; a script, ``-m module`` or ``-c code``. ``fresh``: in an interpreter without torch."""
-        paths = os.pathsep.join(map(str, (*self.folders, SOURCES)))
+        paths = os.pathsep.join(map(str, (*self.folders, *SOURCES)))
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **self.env}
         if fresh:
             words = [sys.executable, *command]
@@ -44,7 +42,7 @@ class Projects:
     def _imports(self) -> zygote.Imports:
         if not self.imports:
             return zygote.Imports()
-        path = tuple(str(folder) for folder in (*self.folders, SOURCES) if folder != self.cwd)
+        path = tuple(str(folder) for folder in (*self.folders, *SOURCES) if folder != self.cwd)
         return zygote.Imports(path, f"import etude.compat\netude.compat.install()\nimport {self.imports}")
 
     def etude(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -188,7 +188,7 @@ for package in ("mcquic", "mcquic.utils", "mcquic.datasets"):
     sys.modules[package] = types.ModuleType(package); sys.modules[package].__path__ = []
 real("mcquic.utils.vision", root + "/mcquic/utils/vision.py")
 theirs = real("mcquic.datasets.transforms", root + "/mcquic/datasets/transforms.py")
-from etude.dialects.mcquic.live.data import transforms as ours
+from etude_mcquic.live.data import transforms as ours
 image = torch.randint(0, 256, (3, 512, 512), dtype=torch.uint8)
 for seed in range(8):
     answers = []
@@ -219,8 +219,8 @@ def real(name, file):
     module = importlib.util.module_from_spec(spec); sys.modules[name] = module; spec.loader.exec_module(module)
     return module
 
-from etude.dialects.mcquic.live import tuners as ours
-from etude.dialects.mcquic.files import Restorable
+from etude_mcquic.live import tuners as ours
+from etude_mcquic.files import Restorable
 root = next(p for p in sys.path if "mcquic-0.1.40" in p)
 for name in ("mcquic", "mcquic.utils", "vlutils", "vlutils.base"):
     sys.modules[name] = types.ModuleType(name)

@@ -208,7 +208,7 @@ def test_a_config_of_a_project_that_is_not_installed_is_reported_as_one(tmp_path
 
 
 CLASHING = """\
-from etude.dialects.mmengine.projects import with_project
+from etude_openmm.mmengine.projects import with_project
 imported = {("MODELS", "BEiT"): "mmcls.models.backbones.beit:BEiT", ("MODELS", "MAE"): "mine:MAE"}
 found = with_project(imported, {"default_scope": "mmselfsup"}, [])
 print(found["MODELS", "BEiT"], found["MODELS", "MAE"])
@@ -277,7 +277,7 @@ def test_what_is_no_part_of_training_comes_from_the_installed_mmengine(tmp_path:
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == [
         "3888 mmengine.analysis.complexity_analysis mmengine.infer.infer",
-        "True etude.dialects.mmengine.live.runner.runner",
+        "True etude_openmm.mmengine.live.runner.runner",
         "mmengine._strategy.deepspeed",
         "7.0",  # a checkpoint of a model is loaded into the one that merges what it predicts
     ]
@@ -316,7 +316,7 @@ def test_hues_are_shifted_backwards_with_any_numpy(first: str, tmp_path: Path) -
 IMPORTED = """\
 import etude.compat
 etude.compat.install()
-from etude.dialects.openmm.reading.imported import missing_name
+from etude_openmm.shared.reading.imported import missing_name
 print([missing_name("mmcv.transforms", name, ()) for name in ("RandomFlip", "RandomFlipp")])
 """
 
@@ -333,7 +333,7 @@ import sys
 import etude.compat
 etude.compat.install()
 from mmengine.config import Config
-from etude.dialects.mmengine.projects import add_defaults
+from etude_openmm.mmengine.projects import add_defaults
 from mmpretrain.models import ImageClassifier
 cfg = Config(dict(model=dict(type=ImageClassifier), train_dataloader=dict(num_workers=1), default_scope=None))
 add_defaults(cfg)

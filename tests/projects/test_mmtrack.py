@@ -125,7 +125,7 @@ import warnings
 import torch
 warnings.simplefilter("ignore")
 from torchvision.transforms.functional import normalize as theirs
-from etude.dialects.mmcv1.live.overlay.ops import normalize
+from etude_openmm.mmcv1.live.overlay.ops import normalize
 
 picture, values = torch.rand(3, 8, 8), dict(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
 assert torch.equal(normalize(picture, **values), theirs(picture, **values))

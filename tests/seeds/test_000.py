@@ -11,8 +11,8 @@ import torch
 
 from etude.cli import main
 from etude.dialects import imports
-from etude.dialects.mcquic.live import builtin, registry
-from tests.dialects.mcquic import project
+from etude_mcquic.live import builtin, registry
+from tests.mcquic import project
 
 OPTIM = """\
 import torch

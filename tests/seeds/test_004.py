@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from etude.cli import main
-from tests.dialects.libai import project
+from tests.libai import project
 
 MYHOOK = """
 import logging

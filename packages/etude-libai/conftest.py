@@ -1,0 +1,1 @@
+from tests import libai_isolation as libai_isolation

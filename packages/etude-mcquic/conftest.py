@@ -1,0 +1,1 @@
+from tests import mcquic_isolation as mcquic_isolation

@@ -1,0 +1,1 @@
+from tests import openmm_isolation as openmm_isolation

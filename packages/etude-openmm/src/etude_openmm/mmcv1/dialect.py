@@ -1,0 +1,43 @@
+"""The dialect of mmcv 1.x, MMClassification and MMTracking configs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etude.dialects.base import Flag, Packaged
+from etude_openmm.shared import flags
+from etude_openmm.shared.reading.keys import keys_in, texts_of
+
+if TYPE_CHECKING:
+    pass
+
+#: Keys that no other dialect has.
+_OWN_KEYS = {
+    "optimizer_config", "lr_config", "momentum_config", "checkpoint_config", "log_config", "total_epochs",
+    "dist_params", "resume_from", "evaluation", "workflow",
+}  # fmt: skip
+
+
+class Mmcv1(Packaged):
+    """Reads configs of train scripts that use ``mmcv.runner``."""
+
+    name = "mmcv1"
+    title = "mmcv 1.x"
+    asked = 40
+    seed_key = ("seed",)
+    idle_flags = ("allow_change",)
+    flags = (
+        Flag("--resume-from", "resume from this checkpoint", {"metavar": "FILE"}, instead="--resume FILE does"),
+        Flag("--auto-resume", "resume from the newest checkpoint", {"action": "store_true"}, instead="--resume does"),
+        flags.LOAD_FROM,
+        flags.NO_VALIDATE,
+        Flag("--deterministic", "deterministic kernels of cuDNN", {"action": "store_true"}),
+        Flag("--diff-seed", "seed + rank on every rank", {"action": "store_true"}),
+        *flags.SHARED,
+    )
+
+    def recognise(self, path: str, text: str) -> bool:
+        """Return whether the file, or a base of it, has a key that only this dialect has."""
+        if not path.endswith((".py", ".json", ".yaml", ".yml")):
+            return False
+        return bool(keys_in(texts_of(path, text)) & _OWN_KEYS) or "samples_per_gpu" in text

@@ -1,0 +1,63 @@
+"""The dialect of MMEngine, MMSelfSup and MMPretrain configs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from etude.dialects.base import Flag, Packaged
+from etude_openmm.shared import flags
+from etude_openmm.shared.project_names import package_of
+from etude_openmm.shared.reading.keys import keys_in, texts_of
+
+if TYPE_CHECKING:
+    from etude.config.tree import Tree
+    from etude.core.run import Run
+    from etude.plan import Plan
+
+#: Keys that no other dialect has.
+_OWN_KEYS = {
+    "optim_wrapper", "train_dataloader", "val_evaluator", "default_hooks", "default_scope", "param_scheduler",
+    "env_cfg", "randomness", "log_processor", "visualizer", "test_evaluator", "data_preprocessor",
+}  # fmt: skip
+#: A ``_base_`` inside an installed package.
+_BASE_IN_PACKAGE = re.compile(r"""^_base_\s*=[^\n]*(\n[^\n=]*)*?["']\w+::""", re.MULTILINE)
+_IMPORTS = re.compile(r"^\s*(from|import)\s+mmengine\b|^with read_base\(\):", re.MULTILINE)
+
+
+class MMEngine(Packaged):
+    """Reads configs of ``mmengine.runner.Runner``."""
+
+    name = "mmengine"
+    title = "MMEngine"
+    asked = 30
+    seed_key = ("randomness", "seed")
+    idle_flags = ("allow_change",)
+    flags = (
+        flags.LOAD_FROM,
+        flags.NO_VALIDATE,
+        Flag("--amp", "mixed precision", {"action": "store_true"}),
+        Flag("--auto-scale-lr", "scale the learning rate by the batch size", {"action": "store_true"}),
+        *flags.SHARED,
+    )
+
+    def recognise(self, path: str, text: str) -> bool:
+        """Return whether the file, or a base of it, has a key that only MMEngine has, or imports its bases."""
+        if not path.endswith((".py", ".json", ".yaml", ".yml")):
+            return False
+        if path.endswith(".py") and (_IMPORTS.search(text) or _BASE_IN_PACKAGE.search(text) or package_of(path)):
+            return True
+        return bool(keys_in(texts_of(path, text)) & _OWN_KEYS)
+
+    def trains(self, plan: Plan) -> bool:
+        return "train" in plan.data and bool(plan.model.name)
+
+    def prepare(self, run: Run) -> None:
+        from etude_openmm.mmengine.live.rehearse import prepare
+
+        prepare(run)
+
+    def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
+        from etude_openmm.mmengine.schema import tables
+
+        return tables(tree)

@@ -1,0 +1,123 @@
+"""The import names that users' code relies on."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etude.dialects import imports
+from etude.errors import OutOfScope
+from etude.registry import resolve
+from etude_openmm.mmengine import names, overlay
+
+imports.install()
+
+SURFACE = {
+    "mmengine": "Config ConfigDict DictAction MMLogger MessageHub print_log mkdir_or_exist load dump __version__",
+    "mmengine.registry": "HOOKS MODELS FUNCTIONS Registry DefaultScope build_from_cfg build_scheduler_from_cfg "
+    "init_default_scope count_registered_modules traverse_registry_tree",
+    "mmengine.runner": "BaseLoop EpochBasedTrainLoop FlexibleRunner LogProcessor Priority Runner autocast "
+    "find_latest_checkpoint get_priority load_checkpoint set_random_seed turn_on_activation_checkpointing",
+    "mmengine.optim": "OptimWrapper AmpOptimWrapper OptimWrapperDict DefaultOptimWrapperConstructor OPTIMIZERS "
+    "build_optim_wrapper ZeroRedundancyOptimizer OneCycleLR ReduceOnPlateauMomentum PolyParamScheduler _ParamScheduler",
+    "mmengine.optim.scheduler": "CosineRestartLR CosineRestartMomentum CosineRestartParamScheduler",
+    "mmengine.optim.scheduler.lr_scheduler": "LinearLR CosineAnnealingLR",
+    "mmengine.optim.optimizer.amp_optimizer_wrapper": "AmpOptimWrapper",
+    "mmengine.dataset": "BaseDataset ConcatDataset RepeatDataset ClassBalancedDataset Compose DefaultSampler "
+    "InfiniteSampler default_collate pseudo_collate worker_init_fn force_full_init COLLATE_FUNCTIONS",
+    "mmengine.dataset.sampler": "DefaultSampler InfiniteSampler",
+    "mmengine.evaluator": "BaseMetric DumpResults Evaluator get_metric_value",
+    "mmengine.visualization": "Visualizer BaseVisBackend AimVisBackend ClearMLVisBackend DVCLiveVisBackend "
+    "LocalVisBackend MLflowVisBackend NeptuneVisBackend TensorboardVisBackend WandbVisBackend",
+    "mmengine.dist": "all_gather all_reduce all_reduce_params barrier broadcast collect_results get_dist_info "
+    "infer_launcher init_dist is_distributed is_main_process master_only sync_random_seed",
+    "mmengine.model": "BaseModel BaseModule BaseDataPreprocessor ImgDataPreprocessor stack_batch is_model_wrapper",
+    "mmengine.device": "get_device is_cuda_available is_mps_available is_npu_available get_max_cuda_memory",
+    "mmengine.hooks.hook": "Hook DATA_BATCH",
+    "mmengine.hooks.checkpoint_hook": "CheckpointHook DATA_BATCH",
+    "mmengine.runner.runner": "Runner ConfigType ParamSchedulerType OptimWrapperType _get_batch_size",
+    "mmengine.visualization.visualizer": "Visualizer VisBackendsType",
+    "mmengine.device.utils": "DEVICE get_device",
+    "mmengine.utils.manager": "ManagerMixin ManagerMeta _lock",
+    "mmselfsup.registry": "HOOKS MODELS OPTIMIZERS DATASETS TRANSFORMS PARAM_SCHEDULERS",
+    "mmselfsup.utils": "get_model register_all_modules",
+    "mmselfsup.models": "BaseModel",
+    "mmselfsup.engine.hooks": "SimSiamHook DenseCLHook SwAVHook",
+    "mmselfsup.engine.hooks.simsiam_hook": "SimSiamHook",
+    "mmselfsup.engine.optimizers": "LARS LearningRateDecayOptimWrapperConstructor",
+    "mmpretrain.engine.optimizers": "LARS Lamb LearningRateDecayOptimWrapperConstructor",
+    "mmpretrain.engine.schedulers": "CosineAnnealingWeightDecay",
+}
+
+
+@pytest.mark.parametrize("module", SURFACE)
+def test_a_module_has_the_names_that_are_imported_from_it(module: str) -> None:
+    served = importlib.import_module(module)
+    for name in SURFACE[module].split():
+        assert getattr(served, name) is not None, f"{module}.{name}"
+
+
+def test_every_served_name_leads_somewhere() -> None:
+    for table in (*names.MODULES.values(), *names.REGISTERED.values()):
+        for target in table.values():
+            if overlay.is_layer(target.partition(":")[0]):
+                continue  # comes from the mmengine on disk, and there is none here
+            assert (resolve(target) if ":" in target else importlib.import_module(target)) is not None
+
+
+@pytest.mark.parametrize("registry", sorted(names.REGISTERED))
+def test_a_registry_finds_its_entries_by_name(registry: str) -> None:
+    table = getattr(importlib.import_module("mmengine.registry"), registry)
+    for name in names.REGISTERED[registry]:
+        assert table.get(name) is not None, name
+
+
+def test_what_is_out_of_scope_says_what_to_use() -> None:
+    import mmengine.runner
+
+    with pytest.raises(OutOfScope, match="model zoo"):
+        mmengine.runner.get_torchvision_models
+    with pytest.raises(OutOfScope, match="pip install mmengine"):
+        importlib.import_module("mmengine._strategy.deepspeed")
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["models.heads", "models.heads.contrastive_head", "models.algorithms.simclr", "evaluation"],
+)
+def test_networks_of_mmselfsup_are_refused_with_a_reason(module: str) -> None:
+    with pytest.raises(OutOfScope, match=r"MMSelfSup's own .*`custom_imports`"):
+        importlib.import_module(f"mmselfsup.{module}")
+
+
+def test_single_names_are_refused_with_a_reason_and_slips_are_told() -> None:
+    import mmselfsup.models.algorithms
+
+    with pytest.raises(OutOfScope, match=r"models.algorithms.SimCLR .*MMSelfSup's own algorithms"):
+        mmselfsup.models.algorithms.SimCLR
+    with pytest.raises(AttributeError, match="did you mean 'BaseModel'"):
+        mmselfsup.models.algorithms.BaseModle
+    with pytest.raises(OutOfScope, match="inference is not part of training"):
+        importlib.import_module("mmselfsup.apis")
+    with pytest.raises(OutOfScope, match="MMPretrain's own networks"):
+        importlib.import_module("mmpretrain.models.backbones")
+
+
+def test_what_a_project_puts_beside_them_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mmselfsup" / "models" / "necks").mkdir(parents=True)
+    (tmp_path / "mmselfsup" / "models" / "necks" / "mine.py").write_text("answer = 42\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        assert importlib.import_module("mmselfsup.models.necks.mine").answer == 42
+    finally:
+        for name in [name for name in sys.modules if name.startswith("mmselfsup.models.necks")]:
+            del sys.modules[name]
+
+
+def test_the_tables_of_names_need_no_torch() -> None:
+    code = "import sys, etude_openmm.mmengine.names; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,192 @@
+"""Keeps an index of the runs below a folder in memory: only folders whose files changed are read again."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from etude.config.files import read_json
+from etude.errors import UserError
+from etude.report.compare import compare, plan_of
+from etude.report.downsample import thin
+from etude.report.records import Curve, Records, record_files
+from etude.report.runs import RunInfo, changed_keys, find_runs, name_of, summarise, unusual_keys
+from etude.report.text import best_checkpoint, checkpoints, log_tail, spent_time
+
+#: Larger record files are sampled, so that they open in a second.
+_WHOLE = 8 << 20
+#: Runs whose curves stay in memory.
+_MOST_OPEN = 32
+#: Seconds between two searches for new run folders.
+_SEARCH = 2.0
+
+
+class Index:
+    """The runs below ``root``. Safe to use from several threads; ``version`` grows with every change."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.version = 0
+        self._lock = threading.RLock()
+        self._folders: dict[str, Path] = {}
+        self._infos: dict[str, tuple[tuple[Any, ...], RunInfo]] = {}
+        self._lines: dict[str, dict[str, Any]] = {}
+        #: The version at which a run's line changed last, or at which the run went away.
+        self._changed: dict[str, int] = {}
+        self._gone: dict[str, int] = {}
+        self._records: OrderedDict[str, tuple[threading.Lock, Records]] = OrderedDict()
+        self._searched = -_SEARCH
+
+    def look_ahead(self) -> None:
+        """Read the runs before anybody asks; a folder that cannot be read is reported when somebody does."""
+        with suppress(UserError, OSError):
+            self.refresh()
+
+    def refresh(self) -> int:
+        """Look for new and changed runs; return the version."""
+        with self._lock:
+            if time.monotonic() - self._searched >= _SEARCH:
+                self._folders = {name_of(path, self.root): path for path in find_runs(self.root)}
+                self._searched = time.monotonic()
+            changed = [name for name in self._infos if name not in self._folders]
+            for name in changed:
+                del self._infos[name]
+            for name, path in self._folders.items():
+                mark = _mark(path)
+                known = self._infos.get(name)
+                # A run that is killed writes nothing: whether it is alive is asked each time.
+                if known is None or known[0] != mark or known[1].state == "running":
+                    info = summarise(path, self.root)
+                    if known is None or known[1] != info or known[0] != mark:
+                        changed.append(name)
+                    self._infos[name] = mark, info
+            if changed:
+                self.version += 1
+                self._list(changed)
+            return self.version
+
+    def _list(self, written: Sequence[str]) -> None:
+        """Make the lines again, and note which differ from before or belong to a run that has ``written``."""
+        infos = [info for _, info in self._infos.values()]
+        differing = changed_keys(infos)
+        unusual = unusual_keys(differing)
+        lines = {info.name: _line(info, differing[info.path], unusual[info.path]) for info in infos}
+        for name in self._lines.keys() - lines.keys():
+            self._gone[name] = self.version
+            del self._changed[name]
+        for name, line in lines.items():
+            if line != self._lines.get(name) or name in written:
+                self._changed[name] = self.version
+                self._gone.pop(name, None)
+        self._lines = lines
+
+    def runs(self, since: int = 0) -> dict[str, Any]:
+        """Return the runs that changed after the version ``since``, a line each, and those that are gone."""
+        with self._lock:
+            return {
+                "version": self.version,
+                "root": str(self.root),
+                "runs": [line for name, line in self._lines.items() if self._changed[name] > since],
+                "gone": [name for name, version in self._gone.items() if version > since],
+            }
+
+    def curves(self, names: Sequence[str], *, points: int, low: float | None, high: float | None) -> dict[str, Any]:
+        """Return all curves of the runs from ``low`` to ``high`` and a point on either side, thinned for drawing."""
+        found = {}
+        least, most = -math.inf if low is None else low, math.inf if high is None else high
+        for name in names:
+            opened = self._open(name)
+            if opened is None:
+                continue
+            lock, records = opened
+            with lock:  # of this run alone: reading a large file holds nobody else up
+                records.update()
+                shown = records
+                if records.sampled and low is not None and high is not None:
+                    shown = records.between(low, high)
+                curves = {
+                    key: thin(shown.curves.get(key, Curve()), points, low=least, high=most, around=curve)
+                    for key, curve in {**shown.curves, **records.curves}.items()
+                }
+                found[name] = {"curves": curves, "sampled": shown.sampled, "bad": records.bad_lines}
+        return found
+
+    def details(self, name: str) -> dict[str, Any] | None:
+        """Return what is known about one run beside its curves; None for a run that is not there."""
+        with self._lock:
+            path = self._folders.get(name)
+            known = self._infos.get(name)
+        if path is None or known is None:
+            return None
+        status, info = read_json(path / "status.json"), known[1]
+        warned = status.get("warnings")
+        return {
+            **self._lines.get(name, {}),
+            "best_steps": {key: step for key, (_, step) in info.best.items()},
+            "error": status.get("error"),
+            "warnings": [str(text) for text in warned] if isinstance(warned, list) else [],
+            "time": spent_time(status),
+            "plan": {key: str(value) for key, value in plan_of(path).items()},
+            "places": read_json(path / "facts.json").get("places", {}),
+            "environment": read_json(path / "env.json"),
+            "checkpoints": checkpoints(path),
+            "best_checkpoint": best_checkpoint(info),
+            "log": log_tail(path, 200),
+        }
+
+    def differences(self, a: str, b: str) -> list[dict[str, Any]] | None:
+        with self._lock:
+            one, two = self._folders.get(a), self._folders.get(b)
+        if one is None or two is None:
+            return None
+        return [{"kind": d.kind, "key": d.key, "a": _shown(d.a), "b": _shown(d.b)} for d in compare(one, two)]
+
+    def _open(self, name: str) -> tuple[threading.Lock, Records] | None:
+        with self._lock:
+            path = self._folders.get(name)
+            if path is None:
+                return None
+            if name not in self._records:
+                self._records[name] = threading.Lock(), Records(path, whole=_WHOLE)
+            self._records.move_to_end(name)
+            while len(self._records) > _MOST_OPEN:
+                self._records.popitem(last=False)
+            return self._records[name]
+
+
+def _line(info: RunInfo, differing: Mapping[str, Any], unusual: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "state": info.state,
+        "step": info.step,
+        "total": info.total,
+        "began": info.began,
+        "seconds": info.seconds,
+        "dialect": info.dialect,
+        "metric": info.main_metric,
+        "best": {name: value for name, (value, _) in info.best.items()},
+        "changed": {key: _shown(value) for key, value in differing.items()},
+        "unusual": list(unusual),
+    }
+
+
+def _shown(value: Any) -> str:
+    return "–" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _mark(folder: Path) -> tuple[Any, ...]:
+    """Return what changes when a run writes."""
+    found: list[Any] = []
+    for path in (*(file for file, *_ in record_files(folder)), folder / "status.json"):
+        try:
+            facts = path.stat()
+        except OSError:
+            continue
+        found.append((facts.st_size, facts.st_mtime_ns, facts.st_ino))
+    return tuple(found)

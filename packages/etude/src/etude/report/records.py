@@ -1,0 +1,155 @@
+"""Turns the record files of Étude and of other systems into curves with one set of names."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from etude.report import formats
+from etude.report.formats import Normalise, Point, RecordFormat
+from etude.report.lines import WHOLE, Lines, number
+
+#: Values of the machine, not of the training: they come after the others wherever curves are listed.
+CLOCK = ("time/", "memory/", "throughput/", "system/")
+
+
+@dataclass
+class Curve:
+    """One value over the steps of a run."""
+
+    steps: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+#: Files of Étude whose rows say at which step of the run they were written.
+_STEPS = {"metrics.jsonl": "step", "timing.jsonl": "step"}
+
+
+class Records:
+    """Every curve of a run folder: ``train/loss``, ``val/accuracy``, ``time/step``.
+
+    :meth:`update` reads what is new and says whether there was anything. ``whole`` is the size in bytes up to which
+    files are read completely.
+    """
+
+    def __init__(self, folder: Path, *, whole: int = WHOLE) -> None:
+        self.folder, self.whole = folder, whole
+        self.curves: dict[str, Curve] = {}
+        self.version = 0
+        self._sources: list[_Source] = []
+        self.began: float | None = None
+        self.ended: float | None = None
+
+    def update(self) -> bool:
+        self._open()
+        points = 0
+        for source in self._sources:
+            added = list(source.read())
+            if source.lines.restarted:
+                self._sources, self.curves = [], {}
+                self.version += 1
+                self.update()
+                return True
+            self._add(added)
+            self._note_times(source)
+            points += len(added)
+        self.version += points > 0
+        return points > 0
+
+    @property
+    def sampled(self) -> bool:
+        return any(source.lines.sampled for source in self._sources)
+
+    @property
+    def bad_lines(self) -> int:
+        return sum(source.lines.bad for source in self._sources)
+
+    @property
+    def step(self) -> int:
+        """The last step that anything was recorded at."""
+        return int(max((curve.steps[-1] for curve in self.curves.values() if curve.steps), default=0))
+
+    def between(self, low: float, high: float) -> Records:
+        """Return the records from step ``low`` to ``high``, read from large files whole if that part is not large."""
+        found = Records(self.folder, whole=self.whole)
+        found._open()
+        for source in found._sources:
+            if key := source.step_key:
+                source.lines.seek(key, low, high)
+            found._add(list(source.read()))
+        return found
+
+    def _open(self) -> None:
+        known = {source.lines.path for source in self._sources}
+        for path, normalise, key in record_files(self.folder):
+            if path not in known:
+                self._sources.append(_Source(Lines(path, whole=self.whole), normalise(), key))
+
+    def _add(self, points: list[Point]) -> None:
+        for step, name, value in points:
+            curve = self.curves.get(name)
+            if curve is None:
+                curve = self.curves[name] = Curve()
+            curve.steps.append(step)
+            curve.values.append(value)
+
+    def _note_times(self, source: _Source) -> None:
+        if source.first is not None:
+            self.began = source.first if self.began is None else min(self.began, source.first)
+        if source.last is not None:
+            self.ended = source.last if self.ended is None else max(self.ended, source.last)
+
+
+@dataclass
+class _Source:
+    lines: Lines
+    normalise: Normalise
+    step_key: str
+    first: float | None = None
+    last: float | None = None
+
+    def read(self) -> Iterator[Point]:
+        for row in self.lines.read():
+            at = row.get("time")
+            # Other systems keep the seconds of a step under this name.
+            if isinstance(at, float) and at > 1e9:
+                self.first, self.last = at if self.first is None else self.first, at
+            yield from self.normalise(row)
+
+
+def record_files(folder: Path) -> list[tuple[Path, Callable[[], Normalise], str]]:
+    """Return the files of a run folder that hold records, each with a reader of its rows and their key of the step."""
+    here = os.fspath(folder)
+    own = [
+        (Path(path), _native, key) for name, key in _STEPS.items() if os.path.isfile(path := os.path.join(here, name))
+    ]
+    found = format_of(folder) if not own else None
+    return own if found is None else [(found[1], found[0].reader, found[0].step_key)]
+
+
+def format_of(folder: Path) -> tuple[RecordFormat, Path] | None:
+    """Return the format of another system's records in a run folder, and their file; None if there are none."""
+    for one in formats.known():
+        file = one.find(folder)
+        if file is not None:
+            return one, file
+    return None
+
+
+def _native() -> Normalise:
+    def rows(row: Mapping[str, Any]) -> Iterator[Point]:
+        step, split = number(row.get("step")), row.get("split", "train")
+        if step is None or not isinstance(split, str):
+            return
+        for name, given in row.items():
+            if name not in ("step", "epoch", "split", "time") and (value := number(given)) is not None:
+                yield step, name if name.startswith(CLOCK) else f"{split}/{name}", value
+
+    return rows

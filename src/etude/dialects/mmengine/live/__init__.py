@@ -1,3 +1,0 @@
-"""MMEngine's runner, loops, hooks and other parts of training. Importing it fills the registries."""
-
-from etude.dialects.mmengine.live import registry  # noqa: F401
