@@ -11,6 +11,11 @@ from etude.checkpoint.formats.layouts import Layout
 
 #: Folders with these names are LiBai's checkpoints, complete or not.
 _NAMED = re.compile(r"model_(?:\d{7,}|best|final)")
+#: Times in the event storage, and what writers and checkpointers remember of their files.
+_BOOKKEEPING = (
+    r"trainer\.(etude\.)?storage\.(history|latest|hints)\.(.*/)?(time|data_time|rank_data_time|eta_seconds)(\.|$)"
+    r"|trainer\.(etude\.)?hooks\.(PeriodicWriter\S*\.writers|PeriodicCheckpointer\S*\.recent)\."
+)
 
 
 def _is_folder(path: str) -> bool:
@@ -47,6 +52,7 @@ LIBAI = Layout(
     pointers=("last_checkpoint",),
     from_zero=("model",),
     final=("model_final",),
+    bookkeeping=_BOOKKEEPING,
     is_folder=_is_folder,
     refuse_folder=_refuse,
 )
@@ -58,4 +64,5 @@ DETECTRON2 = Layout(
     pointers=("last_checkpoint",),
     from_zero=("model",),
     final=("model_final",),
+    bookkeeping=_BOOKKEEPING,
 )

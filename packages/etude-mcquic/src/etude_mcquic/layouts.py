@@ -13,5 +13,6 @@ MCQUIC = Layout(
     epochs=(("trainer", "_epoch"),),
     optimizer="trainer._optimizer",
     final=("last.",),
+    bookkeeping=r"config\.train\.saveDir$",
     runs=r"\d{6}-\d{6}|latest",
 )

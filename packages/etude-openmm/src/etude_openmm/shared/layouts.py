@@ -18,6 +18,10 @@ _CONFIGS = {
     ("etude.dialects.openmm.config.dict_v2", "ConfigDict"): "mapping",
 }
 _BUFFER = "mmengine.logging.history_buffer"
+_BOOKKEEPING = (
+    r"meta\.(time|config|cfg|env_info|experiment_name|hook_msgs\.(last|best)_ckpt|etude\.(id|scalars\..*))$"
+    r"|message_hub\.(log_scalars\.(.*/)?(time|data_time)|runtime_info\.(cfg|last_ckpt|best_ckpt|experiment_name))"
+)
 
 
 def _file(weights: Mapping[str, Any], meta: Mapping[str, Any], optimizer: Any) -> dict[str, Any]:
@@ -36,6 +40,7 @@ MMCV = Layout(
     steps=(("meta", "iter", 0),),
     epochs=(("meta", "epoch"),),
     pointers=("last_checkpoint", "latest.pth"),
+    bookkeeping=_BOOKKEEPING,
     pickled=_CONFIGS,
     arrange=_file,
 )
@@ -45,6 +50,7 @@ MMENGINE = Layout(
     steps=(("meta", "iter", 0),),
     epochs=(("meta", "epoch"),),
     pointers=("last_checkpoint",),
+    bookkeeping=_BOOKKEEPING,
     pickled={(_BUFFER, "HistoryBuffer"): "object"}
     | {(_BUFFER, f"HistoryBuffer.{method}"): "method" for method in _METHODS},
     arrange=_file_of_mmengine,

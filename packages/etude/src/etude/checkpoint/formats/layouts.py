@@ -48,6 +48,8 @@ class Layout:
     refuse_folder: Callable[[str], str] = lambda _: ""
     #: A pattern of folders that hold one run each, with its checkpoints.
     runs: str = ""
+    #: A pattern of keys, parts joined by points, that differ between two equal runs: times, paths, random ids.
+    bookkeeping: str = ""
     #: Classes in its pickles that are only data: (module, name) → "mapping" (a dict), "object" (its attributes) or
     #: "method" (a bound method that the object carries along).
     pickled: Mapping[tuple[str, str], str] = field(default_factory=dict)

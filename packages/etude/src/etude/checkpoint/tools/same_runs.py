@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from etude.checkpoint.formats import folders
+from etude.checkpoint.formats import folders, layouts
 from etude.checkpoint.store import Store
 from etude.checkpoint.tools.compare import Difference, differences
 from etude.errors import ResumeError, UserError
@@ -14,14 +15,12 @@ from etude.errors import ResumeError, UserError
 #: What the clock says differs between any two runs.
 _CLOCK = ("hook.Timer.", "hook.TimeBudget.", "events.writers.", "plan.folder")
 _CLOCK_NAMES = ("time/", "memory/", "throughput/")
-#: When, where and under which name a run was made: the config in words, times, paths of other files, random ids.
-_BOOKKEEPING = re.compile(
-    r"meta\.(time|config|cfg|env_info|experiment_name|hook_msgs\.(last|best)_ckpt|etude\.(id|scalars\..*))$|etude\.id$"
-    r"|message_hub\.(log_scalars\.(.*/)?(time|data_time)|runtime_info\.(cfg|last_ckpt|best_ckpt|experiment_name))"
-    r"|trainer\.(etude\.)?storage\.(history|latest|hints)\.(.*/)?(time|data_time|rank_data_time|eta_seconds)(\.|$)"
-    r"|trainer\.(etude\.)?hooks\.(PeriodicWriter\S*\.writers|PeriodicCheckpointer\S*\.recent)\."
-    r"|config\.train\.saveDir$"
-)
+
+
+@cache
+def _bookkeeping() -> re.Pattern[str]:
+    """Return what matches keys about when, where and under which name a run was made, in any installed layout."""
+    return re.compile("|".join([r"etude\.id$", *(one.bookkeeping for one in layouts.known() if one.bookkeeping)]))
 
 
 def steps_of(folder: Path) -> int:
@@ -93,4 +92,6 @@ def _first(found: list[Difference], where: str) -> str | None:
 
 
 def _is_clock(path: str) -> bool:
-    return path.startswith(_CLOCK) or any(name in path for name in _CLOCK_NAMES) or _BOOKKEEPING.match(path) is not None
+    return (
+        path.startswith(_CLOCK) or any(name in path for name in _CLOCK_NAMES) or _bookkeeping().match(path) is not None
+    )
