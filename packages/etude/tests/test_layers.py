@@ -18,7 +18,7 @@ from tests.places import ENGINE, REPOSITORY
 SOURCE = ENGINE
 #: Highest first, as in the drawing of CONTRIBUTING.md. The longest matching prefix of a module decides.
 LAYERS = [
-    ["cli", "board", "report", "__main__"],
+    ["cli", "board", "report", "dialect_api", "testing", "__main__"],
     ["inference"],
     ["api", "trainer", "compat", "sweep"],
     ["session"],

@@ -11,6 +11,7 @@ MCQUIC = Layout(
     holds=lambda state: isinstance(state.get("trainer"), Mapping) and state["trainer"].get("_model") is not None,
     steps=(("trainer", "_step", 0),),
     epochs=(("trainer", "_epoch"),),
+    weights="trainer._model",
     optimizer="trainer._optimizer",
     final=("last.",),
     bookkeeping=r"config\.train\.saveDir$",

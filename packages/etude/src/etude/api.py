@@ -71,7 +71,8 @@ def load_plan(
         return _plan_of_run(Path(config), overrides, dialect)
     found, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
     try:
-        return found.lower(tree), tree
+        # A dialect may have its native config lowered by the native dialect; the run is still one of its own.
+        return replace(found.lower(tree), dialect=found.name), tree
     except ConfigError as error:
         # Lowering stops at what it cannot read; `check` goes on, so that one look shows all mistakes.
         wrong = sorted((one for one in found.check(tree) if one.severity == "error"), key=place_of)

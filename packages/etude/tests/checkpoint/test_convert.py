@@ -122,7 +122,7 @@ def test_an_average_keeps_types_and_takes_counters_from_the_last() -> None:
     with pytest.raises(ConfigError, match="^3.pth has other weights than 0.pth\n"):
         average(["0.pth", "3.pth"], "mean.pth")
     with pytest.raises(ConfigError, match="no layout is called"):
-        choose_layout("mean.pth", "mmcv", choices=("safetensors", "state_dict"))
+        choose_layout("mean.pth", "mmcv", among=("safetensors", "state_dict"))
 
 
 def test_only_native_checkpoints_in_pieces_are_put_together(source: str) -> None:

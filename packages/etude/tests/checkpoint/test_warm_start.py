@@ -176,7 +176,7 @@ def test_a_key_of_a_native_checkpoint_is_another_part_of_it(tmp_path: Path) -> N
         warm_start.read_weights(path, key="hook.Ema")
 
 
-@pytest.mark.parametrize("name", [name for name in warm_start.WEIGHT_KEYS if "." not in name])
+@pytest.mark.parametrize("name", warm_start.WEIGHT_KEYS)
 def test_weights_are_found_under_the_usual_names(name: str) -> None:
     content = {"epoch": 3, name: tensors("w"), "empty": {}}
     assert warm_start.weights_place(content) == name

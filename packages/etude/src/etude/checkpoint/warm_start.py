@@ -12,7 +12,7 @@ import torch
 
 from etude.checkpoint import load
 from etude.checkpoint.find import find, is_native
-from etude.checkpoint.formats import folders
+from etude.checkpoint.formats import folders, layouts
 from etude.checkpoint.storage.places import locate
 from etude.dist.shards import like
 from etude.errors import ConfigError, ResumeError, printable
@@ -20,7 +20,7 @@ from etude.errors.spelling import nearest, suggest
 from etude.fast_dataclass import field, record
 
 #: Where other systems keep the weights inside their files.
-WEIGHT_KEYS = ("state_dict", "model", "model_state_dict", "module", "net", "weights", "trainer._model")
+WEIGHT_KEYS = ("state_dict", "model", "model_state_dict", "module", "net", "weights")
 
 
 @record
@@ -137,7 +137,8 @@ def weights_in(content: Mapping[Any, Any], *, key: str = "", at: str = "") -> di
 
 def weights_place(content: Mapping[Any, Any]) -> str:
     """Return the usual name under which the weights are; empty if the content itself is the weights."""
-    return next((name for name in WEIGHT_KEYS if _tensors(_inside(content, name) or {})), "")
+    places = (*WEIGHT_KEYS, *(layout.weights for layout in layouts.known() if layout.weights))
+    return next((name for name in places if _tensors(_inside(content, name) or {})), "")
 
 
 def _inside(content: Mapping[Any, Any], place: str) -> Mapping[Any, Any] | None:

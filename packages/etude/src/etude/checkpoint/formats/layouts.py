@@ -32,6 +32,8 @@ class Layout:
     steps: Iterable[tuple[str, str, int]] = ()
     #: Part and key of the epoch.
     epochs: Iterable[tuple[str, str]] = ()
+    #: Part and key of the weights, joined by a point, if they are at none of the usual names.
+    weights: str = ""
     #: Part and key of the optimizer's state, joined by a point.
     optimizer: str = "optimizer"
     #: Correct a number of steps by what else the checkpoint holds.

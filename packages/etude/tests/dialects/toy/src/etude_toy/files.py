@@ -24,6 +24,7 @@ LAYOUT = Layout(
     name="toy",
     holds=lambda state: "dish" in state,
     steps=(("", "stirred", 0),),
+    weights="dish",
     optimizer="spoon",
     arrange=lambda weights, meta, optimizer: {"dish": dict(weights), "stirred": meta["iter"], "spoon": optimizer},
 )
