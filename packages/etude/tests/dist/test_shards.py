@@ -129,3 +129,7 @@ def test_a_model_that_torch_does_not_compile_is_warned_of_once(jobs, tmp_path, s
     bare = ("model={type: torch.nn.Linear, in_features: 64, out_features: 10}",)
     assert jobs.run(*words, "bare", *bare, cwd=tmp_path).output.count("train.compile has no effect") == 1
     assert "train.compile has no effect" not in jobs.run(*words, "own", cwd=tmp_path).output
+
+
+def test_pieces_of_two_meshes_are_whole_together(jobs, tmp_path):
+    jobs.run("exec", project.HERE / "two_meshes.py", cwd=tmp_path, nproc=4)

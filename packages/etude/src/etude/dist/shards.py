@@ -48,9 +48,12 @@ def _place(shape: torch.Size, mesh: Any, placements: tuple[Any, ...]) -> tuple[t
     """Return where the piece of this rank begins, and whether this rank saves it."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
+    here = mesh.get_coordinate()
+    if here is None:  # the tensor is on other ranks alone
+        return (0,) * len(shape), False
     _, offset = compute_local_shape_and_global_offset(shape, mesh, placements)
-    here = mesh.get_coordinate() or ()
-    copies = [place for place, how in zip(here, placements, strict=True) if not how.is_shard()]
+    # Not by `is_shard`, which is False for the shards that FSDP makes of a tensor-parallel weight.
+    copies = [place for place, how in zip(here, placements, strict=True) if how.is_replicate()]
     return tuple(offset), not any(copies)
 
 
