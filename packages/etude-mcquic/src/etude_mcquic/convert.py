@@ -1,59 +1,45 @@
-"""Converts a McQuic config to a native one that trains the same weights. Imports no torch."""
+"""Drafts a native config from one of McQuic; see :mod:`etude.dialects.draft`."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from etude.config.tree import Tree
-from etude.dialects.converting import Refusing
+from etude.dialects.draft import Draft
 from etude_mcquic.config import Config
 from etude_mcquic.lower import lower, registered
-from etude_mcquic.names import REGISTERED
 
-_NATIVE = "etude_mcquic.live.native"
 #: Keys of McQuic's registry → native names.
-OPTIMIZERS = {"Lamb": "LAMB", "Adam": "Adam"}
+_OPTIMIZERS = {"Lamb": "LAMB", "Adam": "Adam"}
+_PATHS = {"train": ("train", "trainSet"), "val": ("train", "valSet")}
 
 
-def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
-    """Return the native config, and notes about differences."""
-    found = Refusing(tree, lower(tree))
-    config, notes = Config.deserialize(tree.values), found.notes
-    train = config.Train
-    notes[:] = ["the weights are the same, bit by bit, on one process"]
-    optim = train.Optim
-    lr = optim.Params.get("lr")
-    if lr is not None and lr != train.optim.params["lr"]:
-        notes.append(f"lr is {lr:.6g}: the configured one times sqrt(batchSize · gpus) / 8, as McQuic scales it")
-    for number, hook in enumerate(train.Hooks):
-        if hook.Key not in REGISTERED["HookRegistry"]:
-            found.refuse(("train", "hooks", number), f"{hook.Key}, a hook of your own,")
-    notes.append("validation, the best checkpoint and pictures are left out: they change no weight")
-    images = {"type": f"{_NATIVE}.Images", "path": train.TrainSet, "key": config.Model.Key, "at_least": train.BatchSize}
-    curve = {"type": f"{_NATIVE}.PerEpoch", "key": train.Schdr.Key, "params": train.Schdr.Params, "base": lr or 1.0}
-    native: dict[str, Any] = {
-        "name": "mcquic",
-        "folder": train.SaveDir,
-        "imports": [_NATIVE, *train.ExternalLib],
-        "model": {
-            "type": f"{_NATIVE}.Compression",
-            "target": train.Target,
-            "key": config.Model.Key,
-            "params": config.Model.Params,
-        },
-        "data": {"train": {"dataset": images, "batch_size": train.BatchSize, "shuffle": True}},
-        "optim": {"type": _optimizer(tree, optim.Key), **optim.Params},
-        "schedule": {"lr": [curve]},
-        "train": {"epochs": train.Epoch, "seed": 3407},
-        "checkpoint": {"every": f"{train.ValFreq}ep"},
-        "hooks": [{"type": f"{_NATIVE}.Hook", "key": hook.Key, "params": hook.Params} for hook in train.Hooks],
-    }
-    if optim.Key in REGISTERED["OptimizerRegistry"]:
-        native["optim"] |= {"fused": False, "foreach": False} if optim.Key == "Adam" else {}
-    return found.finished(native)
+def convert(tree: Tree) -> Draft:
+    """Return the draft."""
+    plan, optim = lower(tree), Config.deserialize(tree.values).Train.Optim
+    draft = Draft(tree, plan.name, marks=("key",))
+    key = str(draft.take("model", "key"))
+    if libraries := draft.take("train", "externalLib"):
+        draft.config["imports"] = list(libraries)
+    draft.config["model"] = {"type": "", **draft.component("model", "params", target="")}
+    draft.config["model"]["type"] = _dotted(tree, "model", key)
+    draft.config["folder"] = draft.take("train", "saveDir")
+    draft.notes.append("model: McQuic's loss is of the whole compressor; return it from your model's forward")
+    draft.notes.append("data: write a dataset that opens and crops the images of these folders")
+    for split, path in _PATHS.items():
+        loader = {"dataset": {"type": "Images", "path": draft.take(*path)}}
+        draft.put("data", **{split: loader | ({"shuffle": True} if split == "train" else {})})
+    draft.config["data"]["train"]["batch_size"] = draft.take("train", "batchSize")
+    name = str(draft.take("train", "optim", "key"))
+    draft.take("train", "optim", "params")
+    draft.config["optim"] = {"type": _OPTIMIZERS.get(name) or _dotted(tree, "OptimizerRegistry", name), **optim.Params}
+    if optim.Params.get("lr") != tree.get("train", "optim", "params", "lr"):
+        draft.notes.append("optim: lr is the configured one times sqrt(batchSize · gpus) / 8, as McQuic scales it")
+    draft.take("train", "epoch")
+    draft.put("train", epochs=plan.train.epochs, seed=plan.train.seed, validate=f"{draft.take('train', 'valFreq')}ep")
+    draft.put("checkpoint", every=draft.config["train"]["validate"])
+    return draft
 
 
-def _optimizer(tree: Tree, key: str) -> str:
-    """Return the native name, or the dotted path of a class in an external library."""
-    target = registered(tree)["OptimizerRegistry"].get(key, "")
-    return OPTIMIZERS.get(key) or target.replace(":", ".") or key
+def _dotted(tree: Tree, registry: str, key: str) -> str:
+    """Return the dotted path of a class in an external library; its key if it is McQuic's own."""
+    target = registered(tree).get(registry, {}).get(key, "")
+    return "" if not target else key if target.startswith(__name__.partition(".")[0]) else target.replace(":", ".")

@@ -229,20 +229,6 @@ def test_a_model_of_ones_own_by_dotted_path(workdir, monkeypatch):
     assert main(["train", "config.yaml", "-q"]) == 0
 
 
-def test_the_converted_config_trains_the_same_bits(here, capsys):
-    assert main(["convert", "config.yaml", "-o", "native.yaml"]) == 0
-    assert main(["train", "config.yaml", "-q", "--folder", "old"]) == 0
-    assert main(["train", "native.yaml", "-q", "--folder", "new"]) == 0
-    from safetensors.torch import load_file
-
-    old = state("old/latest/last.ckpt")["_model"]
-    newest = sorted(Path("new/checkpoints").glob("step-*"))[-1]
-    new = {name.partition("compound.")[2]: value for name, value in load_file(newest / "model.safetensors").items()}
-    assert old.keys() == new.keys()
-    for name, value in old.items():
-        assert torch.equal(value, new[name]), name
-
-
 def test_codes_are_written_with_no_more_bits_than_their_books_ask_for():
     torch.manual_seed(0)
     model = Compressor(channel=8, m=2, k=[16, 8]).eval()
@@ -340,14 +326,6 @@ def test_everything_may_be_ones_own(own, capfd):
     assert "count was 3" in said.out and "changed since the checkpoint: train.epoch: 3 → 4" in said.err
 
 
-def test_a_converted_config_finds_the_external_library(own, capfd):
-    own(hooks=[])
-    assert main(["convert", "config.yaml", "-o", "native.yaml"]) == 0
-    assert main(["train", "native.yaml", "-q", "--folder", "native"]) == 0
-    assert main(["convert", "config.yaml", "-o", "nowhere/native.yaml"]) == 2
-    assert "cannot be written" in capfd.readouterr().err
-
-
 def test_a_hook_that_raises_is_named_with_its_file(own, capfd):
     own(hooks=[{"key": "counter", "params": {"fail": 2}}])
     assert main(["train", "config.yaml", "-q"]) == 3
@@ -432,9 +410,3 @@ def test_a_module_that_cannot_be_run_is_named(tmp_path, monkeypatch, capsys):
     for name in ("nowhere.at.all", "mcquic.modules"):
         assert main(["exec", "-m", name]) == 2
         assert f"there is no module {name} to run" in capsys.readouterr().err
-
-
-def test_hooks_of_your_own_are_not_converted(own, capfd):
-    own(hooks=[{"key": "CodebookReassign", "params": {"freq": 1}}, {"key": "counter", "params": {}}])
-    assert main(["convert", "config.yaml"]) == 2
-    assert "counter, a hook of your own, has no native form" in capfd.readouterr().err

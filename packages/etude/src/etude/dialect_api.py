@@ -9,7 +9,7 @@ reading a config imports no torch. ``docs/architecture.md`` shows how to build a
     the contract      Dialect  Hosted  Flag
     reading           Tree  Place  display  NameTables  signature
     mistakes          ConfigError  UserError  Finding  suggest
-    plans             Plan  Spec  lower_native  Options
+    plans             Plan  Spec  lower_native  Options  Draft
     running           Run  Hook  fit  epochs  train_step  evaluate  Record
     files             Layout  RecordFormat  record_points  BackgroundWriter  write_atomically
     import names      original  is_served
@@ -39,6 +39,7 @@ _NAMES = {
     "Spec": "etude.plan:Spec",
     "lower_native": "etude.dialects.native.lower:lower",
     "Options": "etude.build:Options",
+    "Draft": "etude.dialects.draft:Draft",
     "Run": "etude.core.run:Run",
     "Hook": "etude.core.hook:Hook",
     "fit": "etude.core.loop:fit",
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from etude.dialects.base import Dialect as Dialect
     from etude.dialects.base import Flag as Flag
     from etude.dialects.base import Hosted as Hosted
+    from etude.dialects.draft import Draft as Draft
     from etude.dialects.imports import is_served as is_served
     from etude.dialects.name_tables import NameTables as NameTables
     from etude.dialects.ownership import original as original

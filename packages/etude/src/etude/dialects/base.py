@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from etude.build import Options
     from etude.config.tree import Tree
     from etude.core.run import Run
+    from etude.dialects.draft import Draft
     from etude.dialects.rehearsal import Record
     from etude.plan import Plan
     from etude.preview.explain import Facts
@@ -182,8 +183,8 @@ class Dialect(Protocol):
     def reference(self, tree: Tree | None = None) -> str:
         """Return the schema as Markdown."""
 
-    def convert(self, tree: Tree) -> tuple[dict[str, Any], list[str]]:
-        """Return a native config that trains the same, and notes about differences."""
+    def convert(self, tree: Tree) -> Draft:
+        """Return a native config with everything that has a direct form. ``tree`` has no mistakes."""
         raise UserError(f"configs of {self.name} cannot be converted yet; `etude train` runs them as they are")
 
 
@@ -302,6 +303,6 @@ class Packaged(Hosted, Protocol):
     def reference(self, tree: Tree | None = None) -> str:
         return str(self.module("schema").markdown_schema(tree))
 
-    def convert(self, tree: Tree) -> tuple[dict[str, Any], list[str]]:
-        converted: tuple[dict[str, Any], list[str]] = self.module("convert").convert(tree)
-        return converted
+    def convert(self, tree: Tree) -> Draft:
+        drafted: Draft = self.module("convert").convert(tree)
+        return drafted

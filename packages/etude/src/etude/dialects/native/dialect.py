@@ -10,6 +10,7 @@ from etude.errors import Finding, UserError
 
 if TYPE_CHECKING:
     from etude.config.tree import Tree
+    from etude.dialects.draft import Draft
     from etude.plan import Plan
 
 
@@ -55,5 +56,5 @@ class Native(Dialect):
 
         return markdown(index_of(tree))
 
-    def convert(self, tree: Tree) -> tuple[dict[str, Any], list[str]]:
+    def convert(self, tree: Tree) -> Draft:
         raise UserError("this config is a native one already")
