@@ -60,6 +60,8 @@ PINS: dict[str, tuple[str, ...]] = {
 #: Folder → a source distribution whose setup fails or compiles, and its checksum. It is only unpacked.
 SOURCES: dict[str, tuple[str, str]] = {
     "libai-0.1.1": ("LiBai-0.1.1.tar.gz", "833b2ce2ef59a343cd4968f1301096d333482b8f31cdd7b5097cbac84f1821e2"),
+    # Image transforms, Mixup and losses that LiBai's image configs name.
+    "flowvision-0.1.0": ("flowvision-0.1.0.tar.gz", "94dfdb226b830d4e91d8d2d35e5cf7684c5f895f52bd7d9daa8864bfae929143"),
     "mcquic-0.1.40": ("mcquic-0.1.40.tar.gz", "1b373cfb1a16fc29f1a7f8667fc9582bcec6aee9a9ad8feb4e1ac137e16f767b"),
     # The original engine; only for recording with it.
     "mmcv-1.7.2": ("mmcv-1.7.2.tar.gz", "2116a1609f9d3f59824074774366fd8b9410437bc95a24d535669b35d55352be"),

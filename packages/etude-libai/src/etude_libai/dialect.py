@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ class LiBai(Packaged):
     title = "LiBai, detectron2"
     asked = 20
     idle_flags = ("allow_change",)
+    launchers = os.path.join(os.path.dirname(__file__), "shell")
     flags = (
         Flag("--eval-only", "evaluate, do not train", {"action": "store_true"}),
         Flag("--config-file", "the config, instead of CONFIG", {"metavar": "FILE"}, ignorable=True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from etude.errors import ConfigError
+from etude_libai.live.oneflow.graph import set_activation_checkpoint
 
 FAST = ("graph.enabled=true", "graph.train_graph.backend=aot_eager", "graph.eval_graph.backend=aot_eager")
 
@@ -89,3 +92,20 @@ def test_the_compiler_itself_ends_the_same(trainer_of: Callable[..., Any]) -> No
     graph = trained(trainer_of(*options, "train.output_dir=graph", "graph.enabled=true"))
     for name, value in eager.items():
         torch.testing.assert_close(graph[name], value)
+
+
+def test_layers_of_libai_are_recomputed_if_the_model_has_no_rule_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class TransformerLayer(torch.nn.Linear):
+        calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            type(self).calls += 1
+            return super().forward(x)
+
+    layers = types.ModuleType("libai.layers")
+    layers.TransformerLayer = TransformerLayer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "libai.layers", layers)
+    model = torch.nn.Sequential(TransformerLayer(2, 2), torch.nn.Tanh(), TransformerLayer(2, 1))
+    set_activation_checkpoint(model)
+    model(torch.ones(1, 2)).sum().backward()
+    assert TransformerLayer.calls == 4

@@ -59,6 +59,13 @@ def _missing(tree: Tree) -> Iterator[Finding]:
         place = own if own.file.startswith("override") else tree.place("train")
         yield Finding(str(place), f"train has no {', '.join(absent)}", hint)
 
+    evaluation = tree.get("train", "evaluation")
+    looks = libai and isinstance(evaluation, Mapping) and evaluation.get("enabled", True) is True
+    if looks and evaluation.get("evaluator") is None:
+        hint = "write train.evaluation.evaluator = LazyCall(ClsEvaluator)(topk=(1, 5)), or set enabled=False"
+        way = ("train", "evaluation", *(["evaluator"] if "evaluator" in evaluation else []))
+        yield Finding(str(tree.place(*way)), "train.evaluation has no evaluator", hint)
+
     if libai and tree.get("train", "train_iter") == 0 and not tree.get("train", "train_epoch"):
         text = "nothing says how long to train: train.train_iter and train.train_epoch are 0"
         yield Finding(str(tree.place("train", "train_iter")), text)

@@ -8,12 +8,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from etude.config.tree import Tree, dotted
+from etude.config.tree import Path, Tree, dotted
 from etude.errors import Finding
 from etude.errors.spelling import nearest
 from etude_libai import schema
 
 _PYTHON = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "object": Mapping, "array": list}
+
+
+#: Switches of OneFlow's compiler without a counterpart, and what happens in their place.
+_IDLE: dict[Path, str] = {
+    ("graph", "auto_parallel", "enabled"): "tensors are split as the model and train.dist say, nothing is searched for",
+    ("graph", "global_mode", "enabled"): "processes train data parallel, with or without it",
+}
 
 
 def wrong_values(tree: Tree) -> list[Finding]:
@@ -40,6 +47,9 @@ def _together(tree: Tree) -> list[Finding]:
         at = str(tree.place("train", "zero_optimization", "enabled"))
         text = "train.zero_optimization.enabled has no effect: every process holds the whole state of the optimizer"
         found.append(Finding(at, text, "results are the same, memory is not saved", "warning"))
+    for way, why in _IDLE.items():
+        if tree.get(*way) is True:
+            found.append(Finding(str(tree.place(*way)), f"{dotted(way)} has no effect: {why}", severity="warning"))
     way = ("train", "scheduler", "milestones")
     shares = tree.get(*way)
     known = isinstance(shares, list) and all(isinstance(share, int | float) for share in shares)

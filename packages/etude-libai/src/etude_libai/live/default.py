@@ -28,6 +28,7 @@ from etude_libai.live.data.structures import to_device
 from etude_libai.live.evaluation.run import flatten_results_dict, inference_on_dataset, print_csv_format
 from etude_libai.live.events.writers import CommonMetricPrinter, EventWriter, JSONWriter, TensorboardXWriter
 from etude_libai.live.hooks import hooks, hooks_save
+from etude_libai.live.oneflow import tensors as tensors  # OneFlow's methods, for models that import only `nn`
 from etude_libai.live.oneflow.graph import say_zero, set_activation_checkpoint, shared
 from etude_libai.live.optim import build as optim
 from etude_libai.live.optim import schedule
@@ -344,7 +345,7 @@ def build_tokenizer(cfg: Any) -> Any:
     tokenizer = instantiate(tokenization.tokenizer)
     if try_get_key(tokenization, "append_eod") and tokenizer.eod_token is None:
         tokenizer.eod_token = tokenizer.eos_token if tokenizer.eos_token is not None else tokenizer.pad_token
-    if try_get_key(cfg, "model.cfg.vocab_size") is not None:
+    if try_get_key(cfg, "model.cfg.vocab_size") is not None and hasattr(tokenizer, "padded_vocab_size"):
         multiple = tokenization.make_vocab_size_divisible_by * dist.get_tensor_parallel_size()
         cfg.model.cfg.vocab_size = tokenizer.padded_vocab_size(multiple)
     return tokenizer

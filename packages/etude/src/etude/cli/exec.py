@@ -10,6 +10,10 @@ On eight GPUs, in place of tools/dist_train.sh:
 A module, as `python -m` takes it:
 
   etude exec -m mcquic.train config.yaml
+
+A shell script whose `python` starts one of them, LiBai's for example:
+
+  etude exec tools/train.sh tools/train_net.py configs/bert_large_pretrain.py 4
 """
 
 from __future__ import annotations
@@ -42,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"there is no script {args.script}{hint}")
     if not args.module and args.script.endswith((".yaml", ".yml", ".json", ".toml")):
         raise UserError(f"{args.script} is a config, not a script; train it by `etude train {args.script}`")
+    if not args.module and args.script.endswith(".sh"):
+        return _run_shell(args)
     if args.nproc > 1 and "ETUDE_LAUNCHER" not in os.environ:
         return _launch(args)
     import runpy
@@ -68,6 +74,22 @@ def run(args: argparse.Namespace) -> int:
     finally:
         sys.argv, sys.path[:] = words, path
     return 0
+
+
+def _run_shell(args: argparse.Namespace) -> int:
+    """Run a shell script. ``python`` means this one there, and ``python -m`` finds the launchers that dialects have."""
+    import subprocess
+
+    from etude import dialects
+
+    if args.nproc > 1:
+        raise UserError(f"--nproc is for Python scripts; {args.script} starts its processes itself")
+    launchers = [one.launchers for one in dialects.known() if one.launchers]
+    first = {"PATH": [os.path.dirname(sys.executable)], "PYTHONPATH": launchers}
+    environment = {
+        name: os.pathsep.join([*folders, *filter(None, [os.environ.get(name)])]) for name, folders in first.items()
+    }
+    return subprocess.run(["bash", args.script, *args.args], env=os.environ | environment, check=False).returncode
 
 
 def _require_module(name: str) -> None:

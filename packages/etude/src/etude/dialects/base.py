@@ -77,6 +77,8 @@ class Dialect(Protocol):
     flags: Sequence[Flag] = ()
     #: Flags of ``etude train`` that have no effect in this dialect.
     idle_flags: Sequence[str] = ()
+    #: A folder for ``PYTHONPATH`` with the system's launchers, which shell scripts start by ``python -m``.
+    launchers: str = ""
     #: The key of the seed, if the system draws a random one for configs without it.
     seed_key: Sequence[str] = ()
 

@@ -14,8 +14,22 @@ import torch
 
 from etude_libai.live.oneflow import tensors
 from etude_libai.live.oneflow.placements import get_layer_placement, get_nd_sbp, placement, sbp
+from etude_libai.live.oneflow.promotions import (
+    log_softmax,
+    masked_fill,
+    mean,
+    neg,
+    negative,
+    scatter,
+    softmax,
+    sub,
+    where,
+)  # fmt: skip
 
-__all__ = ["get_layer_placement", "get_nd_sbp", "placement", "sbp", "to_global", "to_local"]
+__all__ = [
+    "get_layer_placement", "get_nd_sbp", "log_softmax", "masked_fill", "mean", "neg", "negative", "placement", "sbp",
+    "scatter", "softmax", "sub", "to_global", "to_local", "where",
+]  # fmt: skip
 
 # LiBai's projects use ``np.float``, ``np.int`` and so on, which newer numpy has removed.
 for _type in (float, int, object, complex):

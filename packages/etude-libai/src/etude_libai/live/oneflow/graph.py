@@ -13,6 +13,7 @@ import torch
 
 from etude.errors import ConfigError
 from etude_libai.live import distributed as dist
+from etude_libai.live.oneflow.graph_modules import GraphModule
 from etude_libai.live.trainer import Amp, total_loss
 
 logger = logging.getLogger("libai.models.utils.graph_base")
@@ -140,19 +141,24 @@ def say_zero() -> None:
 
 
 def set_activation_checkpoint(model: Any) -> None:
-    """Call the model's ``set_activation_checkpoint``. Warns if it has none."""
+    """Call the model's ``set_activation_checkpoint``; without one, recompute every ``TransformerLayer`` of LiBai."""
     own = getattr(model, "set_activation_checkpoint", None)
-    if own is None:
-        logger.warning(
-            f"train.activation_checkpoint.enabled: {type(model).__name__} has no method set_activation_checkpoint(); "
-            "its activations are kept"
-        )
+    if own is not None:
+        try:
+            # LiBai's models have a static method that takes the model.
+            own(model)
+        except TypeError:
+            own()
         return
-    try:
-        # LiBai's models have a static method that takes the model.
-        own(model)
-    except TypeError:
-        own()
+    kind = getattr(sys.modules.get("libai.layers"), "TransformerLayer", None)
+    layers = [module for module in model.modules() if kind is not None and isinstance(module, kind)]
+    for layer in layers:
+        GraphModule(layer).activation_checkpointing = True
+    if not layers:
+        logger.warning(
+            f"train.activation_checkpoint.enabled: {type(model).__name__} has neither a method "
+            "set_activation_checkpoint() nor a TransformerLayer of LiBai; its activations are kept"
+        )
 
 
 def _parts(data: Mapping[str, Any], count: int) -> list[dict[str, Any]]:

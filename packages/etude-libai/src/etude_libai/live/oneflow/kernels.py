@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from etude_libai.live.oneflow import flow
+from etude_libai.live.oneflow import flow, promotions
 
 
 def cast(x: Tensor, dtype: torch.dtype, pin_memory: bool = False) -> Tensor:
@@ -20,7 +20,7 @@ def cast(x: Tensor, dtype: torch.dtype, pin_memory: bool = False) -> Tensor:
 
 
 def __getattr__(name: str) -> Any:
-    for home in (F, torch):
+    for home in (promotions, F, torch):
         if not name.startswith("__") and hasattr(home, name):
             return getattr(home, name)
     other = {"binary_cross_entropy_with_logits_loss": F.binary_cross_entropy_with_logits}
@@ -164,7 +164,7 @@ def cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
-    return F.cross_entropy(
+    return promotions.cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from etude.dialects import ownership
+from etude_libai.live.oneflow import promotions as promotions
 from etude_libai.live.oneflow.graph_modules import GraphModule
 from etude_libai.live.oneflow.placements import placement, sbp
 
@@ -51,17 +51,3 @@ def _to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 torch.nn.Module.to = _to  # type: ignore[method-assign]
-
-_view = torch.Tensor.view
-
-
-def _view_or_copy(self: torch.Tensor, *shape: Any) -> torch.Tensor:
-    try:
-        return _view(self, *shape)
-    except RuntimeError:
-        return self.reshape(*shape)
-
-
-if ownership.version("libai").startswith("0.1."):
-    # When LiBai 0.1 was written, OneFlow's tensors were always contiguous, so ``view`` never failed.
-    torch.Tensor.view = _view_or_copy  # type: ignore[method-assign,assignment]

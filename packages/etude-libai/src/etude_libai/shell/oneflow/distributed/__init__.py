@@ -1,0 +1,1 @@
+"""Holds ``python -m oneflow.distributed.launch``."""
