@@ -63,6 +63,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     # Image transforms, Mixup and losses that LiBai's image configs name.
     "flowvision-0.1.0": ("flowvision-0.1.0.tar.gz", "94dfdb226b830d4e91d8d2d35e5cf7684c5f895f52bd7d9daa8864bfae929143"),
     "mcquic-0.1.40": ("mcquic-0.1.40.tar.gz", "1b373cfb1a16fc29f1a7f8667fc9582bcec6aee9a9ad8feb4e1ac137e16f767b"),
+    "flowvision-0.2.2": ("flowvision-0.2.2.tar.gz", "104be064115322d64160a5a2cbc080333362459ab6a0015d675b4bf9a99f3010"),
     # The original engine; only for recording with it.
     "mmcv-1.7.2": ("mmcv-1.7.2.tar.gz", "2116a1609f9d3f59824074774366fd8b9410437bc95a24d535669b35d55352be"),
 }
