@@ -134,6 +134,8 @@ def _exported(module: str, top: str) -> Mapping[str, str]:
     for source in _UNITED[module]:
         for name, home in _imported_names(os.path.join(top, *source.split(".")[1:], "__init__.py")):
             found[name] = f"{source}.{home}:{name}"
+    if module == "mmcv":
+        found |= {part.partition(".")[2]: part for part in _UNITED["mmcv"]}
     if module == "mmcv.cnn":
         found |= {name: f"mmcv.cnn.bricks:{name}" for name in REGISTRIES}
     return found
@@ -170,6 +172,8 @@ class LayerLoader(importlib.machinery.SourceFileLoader):
             importing = _importing(module.__name__)
             module.__dict__["__builtins__"] = {**vars(builtins), "__import__": importing}
         super().exec_module(module)
+        if self.new:
+            resolve(f"{_LIVE}.restored:add_registries_of_family")(module)
         for change in (_CHANGED, _RESTORED) if self.new else (_CHANGED,):
             if module.__name__ in change:
                 resolve(change[module.__name__])(module)

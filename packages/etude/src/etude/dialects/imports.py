@@ -43,6 +43,8 @@ class Served(ModuleType):
         table: Mapping[str, str] = self.__dict__.get("_table", {})
         if name in table:
             target = table[name]
+            if target.endswith("()"):
+                return resolve(target.removesuffix("()"))()
             value = resolve(target) if ":" in target else importlib.import_module(target)
             # Not with setattr, which would set the name at its home, too.
             self.__dict__[name] = value
@@ -65,7 +67,8 @@ class Served(ModuleType):
 
         Importing a submodule sets it, too; it must not hide a function of its own name.
         """
-        if isinstance(value, Served) and name in self.__dict__.get("_table", {}):
+        is_submodule = isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"
+        if is_submodule and name in self.__dict__.get("_table", {}):
             return
         target = self.__dict__.get("_table", {}).get(name, "")
         current = getattr(self, name) if target else None
@@ -186,6 +189,9 @@ class Finder:
         folders = ownership.user_folders(module.__name__)
         files = (os.path.join(folder, "__init__.py") for folder in folders)
         own = next((file for file in files if os.path.isfile(file)), None)
+        top = ownership.original(module.__name__) if own is None and "." not in module.__name__ else None
+        if top is not None:
+            vars(module)["__file__"] = os.path.join(top, "__init__.py")  # users look for files of the original there
         if own is not None:
             code = importlib.machinery.SourceFileLoader(module.__name__, own).get_code(module.__name__)
             vars(module)["__file__"] = own

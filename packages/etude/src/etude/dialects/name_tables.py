@@ -4,12 +4,13 @@
 
     "original.config": {".shared.config": "Config ConfigDict DictAction", "+": "original.utils"}
 
-A leading dot means the guest's own top-level package, ``Lamb=LAMB`` provides ``LAMB`` as ``Lamb``, and ``+`` adds all
-names of other modules. The group ``""`` holds whole modules: ``comm=other.utils.comm``. ``imported`` lists names that
-a file of the original imports from its other files: users import, and tests patch, them there, too. ``out_of_scope``
-maps a reason to the names that are refused for it, below the prefix before ``:``. ``registered`` and ``projects`` are
-what the root registries and those of a project hold: registry → names. ``from_disk`` lists the modules (``""``) and
-names of modules that come from the original on disk, over Étude's engine.
+A leading dot means the guest's own top-level package, ``Lamb=LAMB`` provides ``LAMB`` as ``Lamb``, ``now=time()`` calls
+a function each time the name is asked for, and ``+`` adds all names of other modules. The group ``""`` holds whole
+modules: ``comm=other.utils.comm``. ``imported`` lists names that a file of the original imports from its other files:
+users import, and tests patch, them there, too. ``out_of_scope`` maps a reason to the names that are refused for it,
+below the prefix before ``:``. ``registered`` and ``projects`` are what the root registries and those of a project hold:
+registry → names. ``from_disk`` lists the modules (``""``) and names of modules that come from the original on disk,
+over Étude's engine.
 """
 
 from __future__ import annotations

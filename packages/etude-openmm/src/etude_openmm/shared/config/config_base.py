@@ -210,6 +210,15 @@ class DictActionBase(Action):
         """Return ``text`` as a number, a boolean, None, a list, a tuple, or the text without blanks."""
         return _parsed(text.strip("'\"").replace(" ", ""))
 
+    @classmethod
+    def _parse_iterable(cls, val: str) -> Any:
+        """Return :meth:`parse_value`; scripts of projects call it by this name."""
+        return cls.parse_value(val)
+
+    @staticmethod
+    def _parse_int_float_bool(val: str) -> Any:
+        return _leaf(val)
+
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, option_string: Any = None) -> None:
         options = dict(getattr(namespace, self.dest, None) or {}) if self.extends else {}
         for pair in [values] if isinstance(values, str) else values:

@@ -6,22 +6,22 @@ import functools
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 from torch.utils.data import Sampler
+
+from etude_openmm.shared import old_numpy
 
 
 def restore(module: ModuleType) -> None:
     """Restore the names. ``module`` is ``mmcv.ops``, which every project that needs them imports."""
-    # numpy has dropped np.int and its kin, torch Sampler(dataset). MMTracking 0.14 and MMDetection 2.28 use both.
-    for kind in (int, float, bool, object):
-        vars(np).setdefault(kind.__name__, kind)
+    # torch has dropped Sampler(dataset). MMTracking 0.14 and MMDetection 2.28 use it, and dropped names of numpy.
+    old_numpy.restore()
     if "__init__" not in vars(Sampler):
         setattr(Sampler, "__init__", _init_with_dataset)  # noqa: B010  mypy refuses the assignment
 
 
 def restore_for_images(module: ModuleType) -> None:
-    """Let ``mmcv.image.photometric`` shift hues by negative amounts, and restore ``np.in1d`` for MMPretrain."""
-    vars(np).setdefault("in1d", _in1d)
+    """Let ``mmcv.image.photometric`` shift hues by negative amounts, and restore names of numpy for MMEngine."""
+    old_numpy.restore()
     shift = vars(module)["adjust_hue"]
 
     @functools.wraps(shift)
@@ -36,10 +36,6 @@ class Hue(float):
 
     def __mul__(self, other: float) -> int:
         return int(float(self) * other) % 256
-
-
-def _in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
-    return np.isin(np.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
 
 
 def _init_with_dataset(self: Any, *args: Any, **kwargs: Any) -> None:

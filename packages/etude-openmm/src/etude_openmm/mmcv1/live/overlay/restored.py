@@ -21,6 +21,14 @@ def add_registries(module: ModuleType) -> None:
     vars(module).update({name: getattr(registries, name) for name in REGISTRIES})
 
 
+def add_registries_of_family(module: ModuleType) -> None:
+    """Add the registries that a layer's file imports in 1.x, such as ``NORM_LAYERS`` to ``mmcv.cnn.bricks.norm``."""
+    if "MODELS" in vars(module):
+        known = {id(value): name for name, value in vars(registries).items() if name.isupper()}
+        for registry in registries.models_of(module.__name__).registries:
+            vars(module).setdefault(known[id(registry)], registry)
+
+
 def add_transformer_names(module: ModuleType) -> None:
     """Add the registries and 1.x's ``FFN`` to ``mmcv.cnn.bricks.transformer``."""
     vars(module).update({name: getattr(registries, name) for name in _TRANSFORMERS})
