@@ -208,6 +208,66 @@ train: {epochs: 10}
     assert [row["sample"] for row in rows] == [f"pictures/light/{number}.png" for number in range(6)]
 
 
+PHOTOS = """
+import pathlib, numpy, torch, etude
+from PIL import Image
+
+@etude.DATASETS.register
+class Photos(torch.utils.data.Dataset):
+    def __init__(self, root: str = "pictures/dark", wanted: int = 0, names: str = ""):
+        self.paths, self.wanted = sorted(pathlib.Path(root).glob("*.png")), wanted
+        if not self.paths:
+            raise ValueError(f"nothing in {root}")
+    def __len__(self):
+        return len(self.paths)
+    def __getitem__(self, index):
+        pixels = numpy.asarray(Image.open(self.paths[index]), dtype=numpy.float32)
+        return torch.from_numpy((pixels - 127) / 50).reshape(-1), self.wanted
+"""
+
+
+def test_new_pictures_go_through_the_dataset_class_that_the_config_names(command: Commands):
+    image = pytest.importorskip("PIL.Image")
+    for name, shade in (("dark", 20), ("new", 220)):
+        Path("pictures", name).mkdir(parents=True)
+        for number in range(6):
+            image.new("L", (8, 8), shade + 5 * number).save(f"pictures/{name}/{number}.png")
+    config = """\
+imports: [photos.py]
+model: {type: torch.nn.Linear, in_features: 64, out_features: 2}
+loss: CrossEntropyLoss
+data: {train: {dataset: {type: Photos, root: pictures/dark}, batch_size: 6}}
+optim: {type: AdamW, lr: 1e-2}
+train: {epochs: 2}
+"""
+    said = command("train", "p.yaml", "--folder", "run", "-q", p_yaml=config, photos_py=PHOTOS)
+    assert said.code == 0, said.err
+    model = etude.load("run")
+    pixels = [(np.asarray(image.open(f"pictures/new/{n}.png"), dtype=np.float32) - 127) / 50 for n in range(6)]
+    wanted = model(torch.from_numpy(np.stack(pixels)).reshape(6, -1)).detach().numpy()
+    assert command("predict", "run", "pictures/new", "-o", "out.npz").code == 0
+    assert np.array_equal(np.load("out.npz")["output"], wanted)
+
+    Path("empty").mkdir()
+    none = command("predict", "run", "empty", "-o", "no.npz")
+    assert none.code == 3 and "empty: Photos(root=…) cannot read it" in none.err and "nothing in empty" in none.err
+    # With a path that is not in the config, the name of the parameter tells.
+    bare = config.replace("{type: Photos, root: pictures/dark}", "Photos")
+    assert command("train", "b.yaml", "--folder", "bare", "-q", b_yaml=bare).code == 0
+    assert command("predict", "bare", "pictures/new", "-o", "bare.npz").code == 0
+    # Of two paths nobody knows which one is meant.
+    two = config.replace("root: pictures/dark", "root: pictures/dark, names: photos.py")
+    assert command("train", "t.yaml", "--folder", "two", "-q", t_yaml=two).code == 0
+    both = command("predict", "two", "pictures/new", "-o", "no.npz")
+    assert both.code == 2 and "dataset Photos reads several files (root, names)" in both.err
+    assert not Path("no.npz").exists()
+
+
+def test_data_without_a_path_cannot_read_new_files(runs: Commands):
+    said = runs("predict", "plain", "plain.yaml", "-o", "out.csv")
+    assert said.code == 2 and "the config's dataset Digits reads no file" in said.err
+
+
 def test_a_file_of_another_kind_is_answered_with_those_that_can_be_written(runs: Commands):
     said = runs("export", "plain", "-o", "model.pth")
     assert said.code == 2 and "model.pth: a model is exported as .pt2, .onnx or .safetensors" in said.err

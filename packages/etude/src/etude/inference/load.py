@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import inspect
 import json
 import os
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,16 +29,22 @@ from etude.core.forward import Forward
 from etude.core.predict import inputs_of, predict
 from etude.data.datasets.images import SUFFIXES, Pictures
 from etude.data.loader import Loader, is_stream
-from etude.errors import ConfigError, DataError, NoCheckpoint, UserError, printable
+from etude.errors import ConfigError, DataError, NoCheckpoint, UserCodeError, UserError, printable
 from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
+from etude.inspection.paths import find_path
 from etude.losses.outputs import SCORE_KEYS
 from etude.plan import Plan, Spec
+from etude.registry import DATASETS
 from etude.units import either
 
 #: Datasets whose columns or classes are those of the training data.
 _SHARING = ("Csv", "Jsonl", "Parquet", "ImageFolder")
 FORMATS = (".csv", ".npz", ".jsonl")
+#: Names of arguments that say what a dataset reads.
+PATH_WORDS = (
+    "file", "files", "folder", "root", "path", "paths", "directory", "dir", "image_dir", "data_dir", "filename",
+)  # fmt: skip
 
 
 @record(kw_only=True)
@@ -281,7 +289,14 @@ def _split(plan: Plan, split: str) -> str:
 
 def _dataset(plan: Plan, split: str, data: str | Path | None) -> tuple[Any, list[str]]:
     """Return the data to predict, and the names of its samples if it has any."""
-    spec = plan.data[_split(plan, split)].dataset
+    chosen = _split(plan, split)
+    spec = plan.data[chosen].dataset
+    if chosen == "train" and not split and spec.args.get("transform") is not None:
+        warnings.warn(
+            f"the config has neither val nor test data: inputs are transformed as in training ({spec.at}), which may "
+            "be random. Give the config `data.val` with the transform to predict with",
+            stacklevel=3,
+        )
     train = _training_data(plan, spec)
     if data is None:
         dataset = make_dataset(plan, spec, train)
@@ -289,8 +304,10 @@ def _dataset(plan: Plan, split: str, data: str | Path | None) -> tuple[Any, list
     path = Path(data)
     if not path.exists():
         raise UserError(f"{printable(str(path))}: no such file or folder")
-    dataset = _pictures(path, spec, train) if _holds_pictures(path) else _like(plan, spec, path, train)
-    return dataset, _names(dataset)
+    if _reads_pictures(spec) and _holds_pictures(path):
+        return (pictures := _pictures(path, spec, train)), _names(pictures)
+    dataset = _like(plan, spec, path, train)
+    return dataset, [] if is_stream(dataset) else _names(dataset)
 
 
 def _training_data(plan: Plan, spec: Spec) -> Any:
@@ -302,6 +319,11 @@ def _training_data(plan: Plan, spec: Spec) -> Any:
         return make_dataset(plan, first.dataset)
     except (ConfigError, DataError):  # it may be gone by now
         return None
+
+
+def _reads_pictures(spec: Spec) -> bool:
+    """Return whether a dataset reads pictures as :class:`Pictures` does. One of your own may treat them otherwise."""
+    return DATASETS.origin(spec.name) == "etude.data.datasets.images:ImageFolder"
 
 
 def _holds_pictures(path: Path) -> bool:
@@ -320,16 +342,47 @@ def _pictures(path: Path, spec: Spec, train: Any) -> Pictures:
 
 def _like(plan: Plan, spec: Spec, path: Path, train: Any) -> Any:
     """Return the config's own dataset with another file. A table to predict need not have the target's column."""
-    key = next((key for key in ("file", "files", "folder", "root", "path") if key in spec.args), None)
-    if key is None:
-        raise UserError(
-            f"{printable(str(path))}: the config's dataset {spec.name} reads no file, so it cannot read this one; "
-            "leave DATA out and choose a --split"
-        )
-    args = {**spec.args, key: str(path)}
+    key = _path_argument(plan, spec, path)
+    changes: dict[str, Any] = {key: [str(path)] if isinstance(spec.args.get(key), list | tuple) else str(path)}
     if spec.name in ("Csv", "Jsonl", "Parquet"):
-        args["predicts"] = True
-    return make_dataset(plan, dataclasses.replace(spec, args=args), train)
+        changes["predicts"] = True
+    made = dataclasses.replace(spec, args={**spec.args, **changes})
+    try:
+        return make_dataset(plan, made, train)
+    except UserCodeError as error:
+        raise UserCodeError(f"{printable(str(path))}: {spec.name}({key}=…) cannot read it: {error}") from error
+
+
+def _path_argument(plan: Plan, spec: Spec, path: Path) -> str:
+    """Return the argument of a dataset that says what it reads: the only one with a path as its value, or, as a
+    default is not in the config, the only one that is called like one."""
+    refused = f"{printable(str(path))}: the config's dataset {spec.name}"
+    hint = "leave DATA out and choose a --split"
+    if any(isinstance(value, Spec) and value.kind == "dataset" for value in spec.args.values()):
+        raise UserError(f"{refused} wraps another one, so nobody can tell what it would do with this file; {hint}")
+    given = [key for key, value in spec.args.items() if _is_path(plan, key, value)]
+    known = [key for key in PATH_WORDS if key in _parameters(spec)]
+    found = given or known
+    if not found:
+        raise UserError(f"{refused} reads no file, so it cannot read this one; {hint}")
+    if len(found) > 1:
+        raise UserError(f"{refused} reads several files ({', '.join(found)}), and this is one; {hint}")
+    return found[0]
+
+
+def _is_path(plan: Plan, key: str, value: Any) -> bool:
+    """Return whether an argument names files: by its name, or because its value is the path of something."""
+    texts = value if isinstance(value, list | tuple) and value else [value]
+    if not all(isinstance(text, str) for text in texts):
+        return False
+    return key in PATH_WORDS or any(os.path.exists(find_path(text, plan.files)) for text in texts if text)
+
+
+def _parameters(spec: Spec) -> Sequence[str]:
+    try:
+        return list(inspect.signature(DATASETS.get(spec.name, at=str(spec.at))).parameters)
+    except (TypeError, ValueError):
+        return ()
 
 
 def _names(dataset: Any) -> list[str]:
