@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from torch.optim import lr_scheduler
 
 import etude
 from etude.data import Digits, TensorData
-from etude.errors import ConfigError, UserCodeError, UserError
+from etude.errors import ConfigError, ReturnError, UserCodeError, UserError
 from etude.metrics import RMSE, Accuracy
 from etude.schedules.curves import Cosine, Linear
 
@@ -349,15 +348,25 @@ def test_an_output_in_a_column_fits_a_target_in_a_row():
         warnings.simplefilter("error")
         run = trainer.fit(TensorData(inputs, targets), val=TensorData(inputs, targets), epochs=10, batch_size=20)
     assert run.metrics["rmse"] < 0.01
-    for loss in (nn.functional.mse_loss, lambda output, target: ((output - target) ** 2).mean()):
+
+    def trained(loss):
         torch.manual_seed(0)
         model = nn.Linear(3, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         trainer = etude.Trainer(model, optimizer=optimizer, loss=loss, metrics=[MeanSquaredError()], quiet=True)
-        known = loss is nn.functional.mse_loss
-        with nullcontext() if known else pytest.warns(UserWarning, match=r"output of shape \(20, 1\) and a target"):
-            run = trainer.fit(TensorData(inputs, targets), val=TensorData(inputs, targets), epochs=10, batch_size=20)
-        assert (run.metrics["mean_squared_error"] < 1e-4) == known
+        return trainer.fit(TensorData(inputs, targets), val=TensorData(inputs, targets), epochs=10, batch_size=20)
+
+    assert trained(nn.functional.mse_loss).metrics["mean_squared_error"] < 1e-4
+
+    def squares(output, target):
+        return ((output - target) ** 2).mean()
+
+    with pytest.raises(
+        ReturnError, match=r"loss squares gets an output of shape \(20, 1\) and a target .* squares.broad"
+    ):
+        trained(squares)
+    squares.broadcasts = True  # it is taken at its word
+    assert trained(squares).metrics["mean_squared_error"] > 1e-4
     wrong = nn.Linear(3, 2)
     trainer = etude.Trainer(wrong, optimizer=torch.optim.SGD(wrong.parameters(), lr=0.1), loss=nn.MSELoss(), quiet=True)
     before = wrong.weight.detach().clone()

@@ -8,7 +8,8 @@
     │   ├── MissingExtra               an optional package is needed: what to install
     │   └── OutOfScope                 an import name of another system that Étude does not serve
     ├── UserCodeError              3   a model, metric or hook of the user raised
-    │   └── HookError                  which hook, at which point, at which step
+    │   ├── HookError                  which hook, at which point, at which step
+    │   └── ReturnError            2   what it returned cannot be used
     ├── Diverged                   4   a loss that is not finite, and the policy says stop
     ├── DataError                  5   the data pipeline failed: which sample, which worker
     ├── SaveError                  6   a checkpoint could not be written
@@ -127,6 +128,10 @@ class HookError(UserCodeError):
         super().__init__(
             f"hook {hook} ({origin}) raised {type(cause).__name__} at {point}, step {step}: {printable(str(cause))}"
         )
+
+
+class ReturnError(UserError, UserCodeError):
+    """Code of the user returned what cannot be used: whose it is, what came, and what is expected."""
 
 
 class Diverged(EtudeError):

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, broadcast_shapes, nn
 
-from etude.errors import UserCodeError
+from etude.errors import ReturnError, UserCodeError
 
 #: Where models that return a mapping or a dataclass keep what a loss and a metric look at, in order.
 SCORE_KEYS = ("logits", "scores", "output", "prediction", "predictions", "preds", "pred", "out")
@@ -84,29 +84,66 @@ class Fitted:
 
 
 class Watched:
-    """A user-defined loss. Warns at the first batch if output and target would broadcast, (N, 1) against (N,)."""
+    """A user-defined loss. Refuses output and target that would broadcast, (N, 1) against (N,), at the first batch.
+
+    A loss that reshapes them itself says so with an attribute ``broadcasts = True``.
+    """
 
     def __init__(self, loss: Callable[..., Any]) -> None:
         self.loss = loss
-        self._looked = False
+        self._looked = bool(getattr(_plain(loss), "broadcasts", False))
 
     def __call__(self, output: Any, target: Any) -> Any:
         if not self._looked:
-            self._looked = True
-            warn_of_broadcast(f"loss {_name(self.loss)}", output, target)
+            self._looked = _has_several(target)
+            text = broadcasting(f"loss {_name(self.loss)}", output, target)
+            if text:
+                raise ReturnError(
+                    f"{text}. Reshape one of them first. If the loss does that itself, write "
+                    f"{_name(self.loss)}.broadcasts = True"
+                )
         return self.loss(output, target)
 
 
 def warn_of_broadcast(what: str, output: Any, target: Any) -> None:
     """Warn if an operation between output and target would broadcast, (N, 1) against (N,) to (N, N)."""
-    both = isinstance(output, Tensor) and isinstance(target, Tensor)
-    if both and target.is_floating_point() and output.shape != target.shape and differ_by_ones(output, target):
+    text = broadcasting(what, output, target)
+    if text:
         warnings.warn(
-            f"the {what} gets an output of shape {tuple(output.shape)} and a target of shape {tuple(target.shape)}: "
-            "compared as they are, they broadcast to a matrix, and the result is wrong. Reshape one of them first, as "
-            "Étude does for losses of torch and for its own metrics. If your code does so already, all is well",
+            f"{text}. Reshape one of them first, as Étude does for losses of torch and for its own metrics. If your "
+            "code does so already, all is well",
             stacklevel=4,
         )
+
+
+def broadcasting(what: str, output: Any, target: Any) -> str:
+    """Return what is wrong with shapes that broadcast to more numbers than either has; empty if they do not.
+
+    >>> import torch
+    >>> broadcasting("loss", torch.ones(4, 1), torch.ones(4))[:68]
+    'the loss gets an output of shape (4, 1) and a target of shape (4,): '
+    >>> broadcasting("loss", torch.ones(1, 1), torch.ones(1))
+    ''
+    """
+    if not (isinstance(output, Tensor) and isinstance(target, Tensor)):
+        return ""
+    if output.shape == target.shape or not differ_by_ones(output, target):
+        return ""
+    try:
+        size = broadcast_shapes(output.shape, target.shape).numel()  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return ""
+    if size == max(output.numel(), target.numel()):
+        return ""
+    return (
+        f"the {what} gets an output of shape {tuple(output.shape)} and a target of shape {tuple(target.shape)}: "
+        "compared as they are, they broadcast to a matrix, and the result is wrong"
+    )
+
+
+def _has_several(target: Any) -> bool:
+    """Return whether a batch has more than one sample: the shapes of a single one show nothing."""
+    return not isinstance(target, Tensor) or target.numel() > 1
 
 
 def differ_by_ones(output: Tensor, target: Tensor) -> bool:
