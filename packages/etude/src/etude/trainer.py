@@ -336,6 +336,10 @@ def _as_hook(given: Hook | Callable[[Run], Any]) -> Hook:
     if isinstance(given, Hook):
         require_points(given)
         return given
+    stepped = given if isinstance(given, LRScheduler) else getattr(given, "__self__", None)
+    if isinstance(stepped, LRScheduler):
+        name = type(stepped).__name__
+        raise UserError(f"hooks: {name} is a scheduler of torch; pass it as Trainer(schedule=…, schedule_by='step')")
     if not callable(given):
         name = type(given).__name__
         raise UserError(f"hooks: {name} is neither a function nor a hook; write class {name}(etude.Hook)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -306,31 +307,99 @@ def test_options_take_a_folder_as_a_string():
     assert etude.Options(folder="x").folder.name == "x"
 
 
-def test_state_that_no_checkpoint_holds_is_told(tmp_path):
-    trainer = make(folder=tmp_path / "a")
-    scheduler = lr_scheduler.StepLR(trainer.optimizers[""], 1)
-    trainer.on("after_epoch")(lambda run: scheduler.step())
-    with pytest.warns(UserWarning, match="uses scheduler .StepLR., whose state is in no checkpoint"):
-        trainer.fit(data(), epochs=1, checkpoint="1ep")
+class Queue:
+    """Something with a state that is no scheduler."""
 
-    class Stepper(etude.Hook):
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state): ...
+
+
+def test_state_that_no_checkpoint_holds_is_told(tmp_path):
+    queue = Queue()
+
+    class User(etude.Hook):
         def __init__(self):
-            self.schedulers = [scheduler]
+            self.queues = [queue]
 
     def update(run, batch, step):
         step.learn(run, nn.functional.cross_entropy(run.model(batch[0]), batch[1]))
-        scheduler.step()
+        queue.state_dict()
 
-    with pytest.warns(UserWarning, match="hook Stepper uses schedulers .StepLR."):
-        make(folder=tmp_path / "c", hooks=[Stepper()]).fit(data(), epochs=1, checkpoint="1ep")
-    with pytest.warns(UserWarning, match="the update update uses scheduler .StepLR."):
+    trainer = make(folder=tmp_path / "a")
+    trainer.on("after_epoch")(lambda run: queue.state_dict())
+    with pytest.warns(UserWarning, match="uses queue .Queue., whose state is in no checkpoint"):
+        trainer.fit(data(), epochs=1, checkpoint="1ep")
+    with pytest.warns(UserWarning, match="hook User uses queues .Queue."):
+        make(folder=tmp_path / "c", hooks=[User()]).fit(data(), epochs=1, checkpoint="1ep")
+    with pytest.warns(UserWarning, match="the update update uses queue .Queue."):
         make(folder=tmp_path / "d", update=update).fit(data(), epochs=1, checkpoint="1ep")
-    kept = make(folder=tmp_path / "b", parts={"scheduler": scheduler})
-    kept.on("after_epoch")(lambda run: scheduler.step())
+    kept = make(folder=tmp_path / "b", parts={"queue": queue})
+    kept.on("after_epoch")(lambda run: queue.state_dict())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run = kept.fit(data(), epochs=1, checkpoint="1ep")
-    assert "scheduler" in run.parts()
+    assert "queue" in run.parts()
+
+
+def _hidden_schedulers(scheduler):
+    """Ways to step a scheduler that a checkpoint does not see."""
+
+    def by_name(run):
+        scheduler.step()
+
+    class Stepper(etude.Hook):
+        def after_step(self, run):
+            scheduler.step()
+
+    class Holder:
+        def __init__(self):
+            self.inner = scheduler
+
+        def act(self, run):
+            self.inner.step()
+
+    def of(one, run):
+        one.step()
+
+    def rate(at):
+        return scheduler.get_last_lr()[0]
+
+    yield {"hooks": [lambda run: scheduler.step()]}, "hook <lambda> uses scheduler"
+    yield {"hooks": [lambda run, one=scheduler: one.step()]}, "hook <lambda> uses one"
+    yield {"hooks": [partial(of, scheduler)]}, "uses StepLR"
+    yield {"hooks": [lambda run: by_name(run)]}, "hook <lambda> uses scheduler"
+    yield {"hooks": [Stepper()]}, "hook Stepper uses scheduler"
+    yield {"hooks": [Holder().act]}, "hook act uses inner"
+    yield {"schedule": lambda at: rate(at)}, "the schedule uses scheduler"
+
+
+def test_a_hidden_scheduler_is_refused_with_the_remedy_or_resumed_exactly(tmp_path):
+    trainer = make()
+    scheduler = lr_scheduler.StepLR(trainer.optimizers[""], 3, gamma=0.5)
+    own = {"model": trainer.model, "optimizer": trainer.optimizers[""], "loss": nn.CrossEntropyLoss(), "quiet": True}
+    for number, (given, said) in enumerate(_hidden_schedulers(scheduler)):
+        refused = etude.Trainer(**own, **given, folder=tmp_path / str(number))
+        with pytest.raises(ConfigError, match=f"{said} .StepLR.*Trainer.schedule=.*which also steps it"):
+            refused.fit(data(), epochs=1, batch_size=10, checkpoint="1ep")
+        assert not (tmp_path / str(number)).exists()
+    for wrong in (scheduler, scheduler.step):
+        with pytest.raises(UserError, match=r"hooks: StepLR is a scheduler of torch; pass it as Trainer\(schedule="):
+            etude.Trainer(**own, hooks=[wrong])
+
+    def trained(folder, *lengths):
+        for epochs in lengths:
+            rates, made = Rates(), make()
+            scheduler = lr_scheduler.StepLR(made.optimizers[""], 3, gamma=0.5)
+            trainer = etude.Trainer(
+                made.model, optimizer=made.optimizers[""], loss=nn.CrossEntropyLoss(), quiet=True, seed=3,
+                hooks=[rates, lambda run: scheduler.step()], parts={"scheduler": scheduler}, folder=folder,
+            )  # fmt: skip
+            trainer.fit(data(), epochs=epochs, batch_size=10, checkpoint="1ep", resume=epochs != lengths[0])
+        return rates.seen
+
+    assert trained(tmp_path / "whole", 4)[8:] == trained(tmp_path / "parts", 2, 4)
 
 
 def test_an_output_in_a_column_fits_a_target_in_a_row():

@@ -14,6 +14,7 @@ from etude.core.hook import Call, Hook
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
 from etude.plan import Schedule as SchedulePlan
+from etude.plan import Spec
 from etude.schedules.phases import Timeline, resolve
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class Schedule(Hook):
     @property
     def moves_momentum(self) -> bool:
         return any(timeline.target == "momentum" for timeline, _ in self._lines or ())
+
+    def curves(self) -> list[Any]:
+        """Return the curves that a script has passed as objects or functions."""
+        phases = [phase for plan in self._given or () for phase in plan.phases]
+        return [phase.curve for phase in phases if not isinstance(phase.curve, Spec)]
 
     def before_run(self, run: Run) -> None:
         if self._lines is None:
