@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from etude.errors import ConfigError, Finding, Stopped, printable
+from etude.errors import ConfigError, EtudeError, Finding, Stopped, printable
 from etude.errors.own_code import is_own
 from etude.errors.spelling import suggest
 from etude.inspection.points import EPOCH_POINTS as EPOCH_POINTS
@@ -307,7 +307,7 @@ class PointCalls:
         if getattr(error, "etude_site", None) is not None:
             return
         hook = self.owner_of(call)
-        if hook is None:
+        if hook is None or (isinstance(error, EtudeError) and is_builtin(hook)):  # which says what is wrong
             return
         site = Site(hook.name, self.point, number_of(run, self.point), hook.origin, hook)
         error.etude_site = site  # type: ignore[attr-defined]

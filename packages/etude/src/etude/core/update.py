@@ -199,6 +199,12 @@ class Step:
             set_gradient(param, None)
 
     @property
+    def has_begun(self) -> bool:
+        """Return whether a group of ``accumulate`` steps is incomplete, or the last loss was refused; of the steps of
+        single optimizers, too."""
+        return bool(self.pending or self._guard.bad or any(part.has_begun for part in self._parts.values()))
+
+    @property
     def waits(self) -> str:
         """The reason why every step waits for the accelerator to read its loss; empty if no step waits."""
         return self._guard.waits

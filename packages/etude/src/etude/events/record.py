@@ -100,6 +100,10 @@ class Events:
             if len(values) >= MANY:
                 self._pack(name, values)
 
+    def pending_names(self) -> set[str]:
+        """Return the names of the values that the next record will have."""
+        return {name for name, values in self._pending.items() if values} | {*self._rows, *self._last}
+
     def _pack(self, name: str, values: list[Any]) -> None:
         """Turn many pending values into one row."""
         self._rows[name].append(_row(values))
