@@ -21,6 +21,7 @@ from etude.fast_dataclass import record, replace
 from etude.inspection.paths import missing_data
 from etude.plan import Plan
 from etude.session import folder
+from etude.units import Amount
 
 if TYPE_CHECKING:
     from etude.build import Options
@@ -160,7 +161,10 @@ def _prepared(
     plan = config if isinstance(config, Plan) else None
     if plan is None:
         plan, tree = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))  # type: ignore[arg-type]
+    flags = flags_of(options, trial)
     if trial is not None:
+        if tree is not None:
+            tree, flags = dialects.of(plan).with_flags(tree, flags)
         plan = apply_trial(plan, trial)
     options = go_on(options)
     quiet = options.quiet or (trial is not None and trial.shortens) or not World.from_environment().is_main
@@ -176,7 +180,8 @@ def _prepared(
         warn_of_unsaved_state(run)
     lasting = not _is_passing(trial, options)
     given = ("plan" if isinstance(config, Plan) else quoted(str(config)), *overrides)
-    return run, open_session(run, options, tree=tree, lasting=lasting, began=began, fresh=fresh, given=given)
+    around: dict[str, Any] = {"tree": tree, "lasting": lasting, "began": began, "fresh": fresh, "given": given}
+    return run, open_session(run, options, flags=flags, **around)
 
 
 def _built(plan: Plan, options: Options, fresh: Collection[Path]) -> Run:
@@ -255,6 +260,19 @@ def _is_passing(trial: Trial | None, options: Options) -> bool:
     if trial is None:
         return False
     return trial.fast_dev_run or (trial.overfit is not None and options.folder is None)
+
+
+def flags_of(options: Options, trial: Trial | None) -> dict[str, Any]:
+    """Return what the command line decides beside the config and changes results, by the name of the flag."""
+    given = vars(trial).copy() if trial is not None else {}
+    given.pop("fast_dev_run", None)  # it leaves nothing behind
+    limit = given.pop("max_seconds", None)
+    given["max_time"] = None if limit is None else str(Amount(limit, "second"))
+    own = [flag.dest for dialect in dialects.known() for flag in dialect.flags if not flag.ignorable]
+    resuming = ("config_file", "resume_from", "auto_resume")
+    given |= {dest: options.extras.get(dest) for dest in own if dest not in resuming}
+    given["chaos"] = options.chaos
+    return {name.replace("_", "-"): value for name, value in given.items() if value not in (None, "", False, [], ())}
 
 
 def apply_trial(plan: Plan, trial: Trial) -> Plan:

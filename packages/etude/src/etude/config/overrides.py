@@ -50,6 +50,11 @@ def override(tree: Tree, overrides: Iterable[str], *, may_be_new: Callable[[str]
         raise ConfigError(findings)
 
 
+def put(tree: Tree, key: str, value: Any, place: Place) -> None:
+    """Write ``value`` under the dotted ``key``, which need not be there."""
+    _set(tree, tuple(key.split(".")), value, place, new=True)
+
+
 def _apply(tree: Tree, text: str, *, new: bool = False) -> None:
     key, equals, written = text.partition("=")
     away = key.startswith("~")

@@ -109,6 +109,11 @@ class Dialect(Protocol):
 
         return settle(plan)
 
+    def with_flags(self, tree: Tree, flags: Mapping[str, Any]) -> tuple[Tree, dict[str, Any]]:
+        """Return the config with the flags of the command line that it has a key for, and the other flags. Those are
+        recorded in the run's folder, too."""
+        return tree, dict(flags)
+
     # -- running ---------------------------------------------------------------------------------------------------
 
     def build(self, plan: Plan, options: Options, assemble: Assemble) -> Run:

@@ -86,7 +86,7 @@ class _Side:
         self.folder, self.plan, self.env = folder, plan_of(folder), read_json(folder / "env.json")
         self.data = data if isinstance(data := self.env.get("data"), dict) else {}
         #: The machine and its packages; the rest of ``env.json`` is compared by itself.
-        self.environment = {name: self.env[name] for name in self.env if name not in ("git", "data", "config")}
+        self.environment = {name: self.env[name] for name in self.env if name not in ("git", "data", "config", "flags")}
         self.metrics = {name: curve for name, curve in records.curves.items() if not name.startswith(CLOCK)}
         self.sampled = records.sampled
 
@@ -109,8 +109,10 @@ def plan_of(folder: Path) -> dict[str, Any]:
         return plan
     from etude.config.dump import flat
 
+    flags = read_json(folder / "env.json").get("flags")
+    given = {f"--{name}": value for name, value in flags.items()} if isinstance(flags, dict) else {}
     try:
-        return flat((folder / "plan.yaml").read_text(encoding="utf-8", errors="replace"))
+        return flat((folder / "plan.yaml").read_text(encoding="utf-8", errors="replace")) | given
     except OSError:
         return {}
 

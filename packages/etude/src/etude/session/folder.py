@@ -20,7 +20,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,10 +102,12 @@ def make(
     anew: bool = False,
     private: bool = True,
     data: dict[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
 ) -> None:
     """Create the folder and record plan, config and environment. Without ``anew``, a folder keeps its first records.
 
     ``private``: readable by the owner alone, whatever the umask says. ``data``: fingerprints of the datasets by split.
+    ``flags``: what the command line decides beside the config.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
@@ -115,7 +117,7 @@ def make(
                 replace_text(folder / "config" / f"{index:02}-{safe_name(Path(path).name)}", text)
             # Relative, so that a project that is moved as a whole still finds what its config imports.
             config = os.path.relpath(next(iter(files)), folder) if files else None
-            facts = {**environment(), "config": config, "data": data or {}}
+            facts = {**environment(), "config": config, "data": data or {}, "flags": dict(flags or {})}
             (folder / "env.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
             sources = imported_files([*(Path(file).parent for file in list(files)[:1]), Path.cwd()])
             _write_or_remove(folder / "code.diff", code_changes())

@@ -20,12 +20,17 @@ from etude.core.hook import HookTable
 from etude.core.loop import evaluate
 from etude.core.run import Run, named_hooks
 from etude.errors import printable
+from etude.fast_dataclass import replace
 from etude.plan import Plan
 from etude.session.session import relative
 
 
 def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> dict[str, float]:
-    """Evaluate the weights of ``checkpoint`` once on ``split``; return the results that are numbers."""
+    """Evaluate the weights of ``checkpoint`` once on ``split``; return the results that are numbers.
+
+    All of the split is measured, also where the training was limited to a few batches.
+    """
+    plan = replace(plan, train=replace(plan.train, limit_batches=None, overfit=None))
     found = dialects.of(plan).measure(plan, options, checkpoint, split, _native)
     return {str(name): float(value) for name, value in found.items() if _is_number(value)}
 

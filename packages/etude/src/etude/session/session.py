@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from errno import errorcode
 from itertools import takewhile
@@ -17,7 +17,7 @@ from typing import Any
 
 from etude import dialects
 from etude.build import Options, make
-from etude.config.dump import public_files, public_override, snapshot
+from etude.config.dump import flat, public_files, public_override, snapshot
 from etude.config.tree import Tree
 from etude.core.run import Run
 from etude.dialects.config_lines import point_out
@@ -30,7 +30,7 @@ from etude.events.jsonl import Jsonl
 from etude.hooks.signals import SIGNALS
 from etude.preview.notebook import in_notebook
 from etude.session import folder as folders
-from etude.session import wall_time
+from etude.session import own_update, wall_time
 from etude.session.recovery import Recovery
 from etude.session.status import Status, write_facts
 from etude.session.wall_time import Sampler
@@ -65,10 +65,13 @@ class Session:
         began: float | None = None,
         fresh: Collection[Path] = (),
         given: Sequence[str] = (),
+        flags: Mapping[str, Any] | None = None,
     ) -> None:
         self.fresh = fresh
         #: What ``etude.train`` was called with: the config as a script has it, and the overrides.
         self.given = given
+        #: What decides results and is not in the config: flags of the command line, and how many processes train.
+        self.flags = dict(flags or {}) | ({"processes": run.world.size} if run.world.is_many else {})
         self.run, self.options, self.tree, self.lasting = run, options, tree, lasting
         self.began = time.monotonic() if began is None else began
         self.console = Console(quiet=True)
@@ -86,6 +89,7 @@ class Session:
         try:
             self._open()
             self._open_status()
+            own_update.watch(self.run)
         except BaseException as error:
             if self.recovery is not None:
                 self.recovery.close(error, discard=self._discard if not self.recovery.refused else None)
@@ -123,7 +127,8 @@ class Session:
         )
         if run.folder is not None and self.lasting and run.world.is_main:
             spent = self.sampler.seconds
-            self.status = Status(run.folder, run, time_spent=spent, plan_text=self._plan_text(), began=self.began)
+            plan = flat(self._plan_text()) | {f"--{name}": value for name, value in self.flags.items()}
+            self.status = Status(run.folder, run, time_spent=spent, plan=plan, began=self.began)
             self.status.begin()
             write_facts(run.folder, run, self.tree)
             run.events.writers.append(self.status)
@@ -233,6 +238,7 @@ class Session:
             anew=anew,
             private=self.private,
             data=folders.fingerprints(self.run.data),
+            flags=self.flags,
         )
 
     def _choose_folder(self) -> Path | None:

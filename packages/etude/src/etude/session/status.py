@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from etude.config.dump import flat
 from etude.config.files import read_json, replace_text
 from etude.config.tree import Tree, dotted
 from etude.core.run import Run
@@ -40,7 +39,7 @@ class Status:
         run: Run,
         *,
         time_spent: Mapping[str, float],
-        plan_text: str = "",
+        plan: Mapping[str, Any],
         began: float | None = None,
     ) -> None:
         self.path, self.run = folder / NAME, run
@@ -49,7 +48,7 @@ class Status:
         self._written = -math.inf
         self._last: dict[str, float] = {}
         self._best: dict[str, tuple[float, int]] = {}
-        self._plan = flat(plan_text)
+        self._plan = dict(plan)
         self._warnings: list[str] = []
         self._resumed, self._first = False, 0
         #: The ``status.json`` of earlier processes of a resumed run.

@@ -34,6 +34,11 @@ class Native(Dialect):
 
         return lower(tree)
 
+    def with_flags(self, tree: Tree, flags: Mapping[str, Any]) -> tuple[Tree, dict[str, Any]]:
+        from etude.dialects.native.lower import with_flags
+
+        return with_flags(tree, flags)
+
     def check(self, tree: Tree) -> list[Finding]:
         """Return the findings about keys and, as these leave enough of a plan, about components."""
         from etude.dialects.native.lower import survey

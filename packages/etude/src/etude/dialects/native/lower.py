@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.config import read as read_files
+from etude.config.overrides import put
 from etude.config.reader import Fields, spec_at
-from etude.config.tree import Path, Tree, dotted
+from etude.config.tree import Path, Tree, copied, dotted
 from etude.errors import ConfigError, Finding
 from etude.errors.spelling import nearest, suggest
+from etude.fast_dataclass import replace
 from etude.plan import (
     NONFINITE,
     NOWHERE,
@@ -22,6 +24,7 @@ from etude.plan import (
     Optimizer,
     Parallel,
     Phase,
+    Place,
     Plan,
     Schedule,
     Spec,
@@ -51,6 +54,8 @@ _PLACED = (("init_from",), ("train",), ("imports",))
 #: Order in which the hooks of the config's own sections act; hooks of the user default to 50.
 PRIORITY = {"Schedule": 10, "Timer": 20, "Log": 60, "Evaluate": 70, "Checkpoint": 110}
 END = "end"
+#: Flags of the command line that have a key in ``train``.
+_FLAGS = ("seed", "device", "limit-batches", "overfit", "max-time")
 
 
 #: The modes of ``torch.compile``.
@@ -65,6 +70,21 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
 def _is_checked(key: str) -> bool:
     """Return whether the lowering or a signature finds a misspelt ``key``; only what stands under ``extra`` is free."""
     return key.partition(".")[0] != "extra"
+
+
+def with_flags(tree: Tree, flags: Mapping[str, Any]) -> tuple[Tree, dict[str, Any]]:
+    """Return the config with what flags say written into ``train``, and the flags that it has no key for."""
+    keys = {flag: f"train.{flag.replace('-', '_')}" for flag in flags if flag in _FLAGS}
+    made = replace(
+        tree,
+        values=copied(tree.values),
+        places=dict(tree.places),
+        history={path: list(entries) for path, entries in tree.history.items()},
+    )
+    for flag, key in keys.items():
+        if made.get(*key.split(".")) != flags[flag]:
+            put(made, key, flags[flag], Place(f"--{flag}"))
+    return made, {flag: value for flag, value in flags.items() if flag not in keys}
 
 
 def lower(tree: Tree) -> Plan:
