@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from etude.config.tree import Tree
 from etude.dialects import ownership
 from etude.inspection import signatures as scan
-from etude.inspection.index import kept
+from etude.inspection.signature_cache import cached
 from etude_libai.checks.calls import named_targets
 from etude_libai.names import MODULES
 
@@ -87,7 +87,7 @@ def _entries(modules: tuple[str, ...], ends: tuple[str, ...]) -> list[tuple[str,
 
 
 def _doc_line(target: str) -> str:
-    signature = scan.signature(target, folders=tuple(sys.path), known=kept) if target else None
+    signature = scan.signature(target, folders=tuple(sys.path), known=cached) if target else None
     return signature.doc if signature is not None else ""
 
 

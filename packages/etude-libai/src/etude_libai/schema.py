@@ -10,7 +10,7 @@ from typing import Any
 from etude.config.files import table_beside
 from etude.config.tree import Path, Tree
 from etude.inspection import signatures
-from etude.inspection.index import kept
+from etude.inspection.signature_cache import cached
 
 #: ``default`` is the value of the common configs, LiBai's before detectron2's.
 SCHEMA: dict[str, Any] = table_beside(__file__, "keys.json")
@@ -78,7 +78,7 @@ def _own_calls(tree: Tree | None) -> Iterator[tuple[Path, dict[str, Any]]]:
     for way in [path for path in _CALLS if tree is not None]:
         node = tree.get(*way) if tree is not None else None
         target = str(node.get("_target_", "")) if isinstance(node, Mapping) else ""
-        signature = signatures.signature(":".join(target.rsplit(".", 1)), folders=tuple(sys.path), known=kept)
+        signature = signatures.signature(":".join(target.rsplit(".", 1)), folders=tuple(sys.path), known=cached)
         if signature is None:
             continue
         arguments = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from etude.config.tree import Tree
 from etude.inspection import signatures as scan
-from etude.inspection.index import kept
+from etude.inspection.signature_cache import cached
 from etude_mcquic.lower import registered
 from etude_mcquic.schema import SCHEMA
 
@@ -64,4 +64,4 @@ def _line(target: str, tree: Tree) -> str:
 
 def _signature(target: str, tree: Tree) -> scan.Signature | None:
     folders = [str(Path(file).absolute().parent) for file in tree.files]
-    return scan.signature(target, folders=[*folders, *sys.path], known=kept)
+    return scan.signature(target, folders=[*folders, *sys.path], known=cached)

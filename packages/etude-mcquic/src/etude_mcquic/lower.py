@@ -16,7 +16,7 @@ from etude.dialects import ownership
 from etude.errors import ConfigError, Finding
 from etude.errors.spelling import nearest, suggest
 from etude.inspection import signatures as scan
-from etude.inspection.index import kept
+from etude.inspection.signature_cache import cached
 from etude.plan import HookPlan, Loader, Optimizer, Phase, Plan, Schedule, Spec, Training
 from etude.registry import MODELS
 from etude.units import Amount
@@ -199,7 +199,7 @@ class _Lowering:
         at = self.tree.place(*path, "key")
         spec = Spec(kind=kind, name=key, args=dict(params), at=at, places=places)
         target = self._target(path, key, self._known(table), "no model" if table == "model" else table)
-        signature = scan.signature(target, folders=self.folders, known=kept) if target else None
+        signature = scan.signature(target, folders=self.folders, known=cached) if target else None
         if signature is not None:
             self._bind(spec, path, signature)
         return spec

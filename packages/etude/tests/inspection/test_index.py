@@ -1,11 +1,9 @@
-"""The kept signatures are those of the installed packages."""
+"""Names are resolved as the live registries would, and signatures are those of the installed packages."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-import json
-import os
 import subprocess
 import sys
 
@@ -23,43 +21,7 @@ from etude.registry import HOOKS, MODELS, OPTIMIZERS, TABLES, resolve
 from .conftest import Write
 
 
-def test_what_is_kept_of_torch_is_what_the_installed_one_says() -> None:
-    with open(index.FILE, encoding="utf-8") as file:
-        kept = json.load(file)
-    made = index.make()
-    assert kept["versions"] == made["versions"]
-    for target, signature in made["signatures"].items():
-        if target.startswith("torch."):
-            assert kept["signatures"][target] == signature, "write it anew: python -m etude.inspection.index"
-
-
-def test_what_is_kept_of_our_own_is_used_only_while_its_source_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = index.make()
-    target = "etude.schedules.curves:Cosine"
-    forged = json.loads(json.dumps(made))
-    forged["signatures"][target]["parameters"] = [["forged", "", None, True]]
-    monkeypatch.setattr(index, "_kept", lambda *_: forged)
-    index._unchanged.cache_clear()
-    assert str(index.kept(target)) == "(forged)"
-    forged["sources"]["etude/schedules/curves.py"] += 1
-    index._unchanged.cache_clear()
-    assert index.kept(target) is None
-    index._unchanged.cache_clear()
-
-
-@pytest.mark.parametrize(
-    "module", ["etude_openmm.mmcv1", "etude_openmm.mmengine", "etude_openmm.shared", "etude_libai", "etude_mcquic"]
-)
-def test_what_is_kept_of_a_dialect_is_what_its_sources_say(module: str) -> None:
-    file = os.path.join(os.path.dirname(pytest.importorskip(module).__file__), "index.json")
-    with open(file, encoding="utf-8") as stream:
-        targets = json.load(stream)["signatures"]
-    assert len(targets) > 20
-    wrong = [target for target in targets if index.kept(target) not in (None, scan.signature(target))]
-    assert wrong == []
-
-
-def test_every_kept_or_scanned_signature_equals_the_live_one() -> None:
+def test_every_signature_equals_the_live_one() -> None:
     known = Index()
     wrong = []
     for table in [table for word, table in TABLES.items() if word != "builders"]:
@@ -105,17 +67,6 @@ def test_asking_for_signatures_imports_no_torch() -> None:
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_another_version_of_torch_is_read_from_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "installed", lambda package: "0.0.1")
-    index._same_versions.cache_clear()
-    try:
-        assert index.kept("torch.optim:SGD") is None
-        assert "momentum" in str(Index().signature("torch.optim:SGD"))
-    finally:
-        monkeypatch.undo()
-        index._same_versions.cache_clear()
 
 
 def test_imports_add_to_the_tables_without_being_imported(write: Write) -> None:

@@ -9,7 +9,7 @@ from etude.config.tree import Path, Tree, dotted
 from etude.errors import Finding
 from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures
-from etude.inspection.index import kept
+from etude.inspection.signature_cache import cached
 from etude.inspection.signatures import Parameter, Signature
 from etude_libai import names
 from etude_libai.lazy.targets import target_name
@@ -43,7 +43,7 @@ def signature_of(target: Any) -> Signature | None:
         module, _, attribute = target.rpartition(".")
         module = "torch.optim" if module == "oneflow.optim" else module
         ours = names.MODULES.get(module, {}).get(attribute, f"{module}:{attribute}")
-        return signatures.signature(ours, known=kept) if module else None
+        return signatures.signature(ours, known=cached) if module else None
     return _signature_of_callable(target) if callable(target) else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from etude.config.tree import Tree
 from etude.inspection import signatures as scan
-from etude.inspection.index import kept
+from etude.inspection.signature_cache import cached
 from etude_openmm.mmcv1 import names
 from etude_openmm.mmcv1.projects import installed
 from etude_openmm.shared.checks.project_sources import registered
@@ -73,7 +73,7 @@ def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
             found.setdefault(table, {})[name] = target
     return {
         table: {
-            name: line_about(target, scan.signature(target, known=kept)) for name, target in sorted(entries.items())
+            name: line_about(target, scan.signature(target, known=cached)) for name, target in sorted(entries.items())
         }
         for table, entries in found.items()
     }

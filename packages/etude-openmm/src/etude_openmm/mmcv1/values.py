@@ -9,7 +9,7 @@ from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
 from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
-from etude.inspection.index import kept
+from etude.inspection.signature_cache import cached
 from etude_openmm.mmcv1.listing import KEYS, registries
 from etude_openmm.mmcv1.tracking import tracks
 from etude_openmm.shared.checks.bounds import (
@@ -132,7 +132,7 @@ def report_values(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], 
 def _arguments(low: Lowering, path: Path, given: Mapping[Any, Any], target: str) -> None:
     for key, bound in bounds_of(target.rpartition(":")[2], BOUNDS):
         _report_bound(low, (*path, key), given.get(key), bound)
-    signature = scan.signature(target, known=kept)
+    signature = scan.signature(target, known=cached)
     takes = {parameter.key: parameter for parameter in (signature.parameters if signature else ())}
     for name, parameter in takes.items():
         value, annotation = given.get(name), written(parameter.annotation)
@@ -333,7 +333,7 @@ def _class_arguments(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]
         if not isinstance(name, str) or path[0] not in ("model", "data"):
             continue
         target = next((t for (_, entry), t in low.registered.items() if entry == name), target_of(path, given))
-        signature = scan.signature(target, folders=low.folders, known=kept) if target else None
+        signature = scan.signature(target, folders=low.folders, known=cached) if target else None
         if signature is not None and not signature.open:
             certain = path in (("model",), ("data", "train"))
             _compare_arguments(

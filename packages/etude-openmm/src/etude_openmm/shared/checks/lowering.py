@@ -12,7 +12,7 @@ from etude.dialects import imports
 from etude.errors import Finding
 from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
-from etude.inspection.index import kept
+from etude.inspection.signature_cache import cached
 from etude.plan import Place, Spec
 from etude_openmm.shared.checks.bounds import unquoted
 from etude_openmm.shared.project_names import owner_of, remedy
@@ -113,7 +113,7 @@ class Lowering:
         signature; ``closed`` says that these are all, although the signature has ``**kwargs``.
         """
         target = self._target(spec, known, table, word or spec.kind)
-        signature = scan.signature(target, folders=self.folders, known=kept) if target else None
+        signature = scan.signature(target, folders=self.folders, known=cached) if target else None
         if signature is None:
             return
         takes = [p.key for p in signature.parameters if p.key not in given and p.word]

@@ -11,7 +11,7 @@ from etude.config.files import table_beside
 from etude.config.tree import Tree
 from etude.fast_dataclass import field, record
 from etude.inspection import signatures as scan
-from etude.inspection.index import kept
+from etude.inspection.signature_cache import cached
 from etude_openmm.shared.checks.lowering import Lowering
 from etude_openmm.shared.checks.typos import Words
 
@@ -34,7 +34,7 @@ class Own:
 
     registered: Mapping[tuple[str, str], str] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
-    known: scan.Known = kept
+    known: scan.Known = cached
 
     @classmethod
     def of(cls, tree: Tree | None, words: Words, project: Mapping[tuple[str, str], str] | None = None) -> Own:

@@ -18,7 +18,7 @@ from etude.errors import Finding
 from etude.errors.spelling import is_slip, nearest
 from etude.fast_dataclass import field, record, replace
 from etude.inspection import signatures as scan
-from etude.inspection.index import kept
+from etude.inspection.signature_cache import cached
 from etude.plan import Place
 from etude_openmm.shared.checks.lowering import Lowering
 from etude_openmm.shared.checks.project_sources import scoped
@@ -53,7 +53,7 @@ class Words:
         """Return the signature of a base class, which may have the import name of an original."""
         module, _, attribute = target.partition(":")
         ours = self.served.get(module, {}).get(attribute, "")
-        return scan.signature(ours, known=kept) if ":" in ours else kept(target)
+        return scan.signature(ours, known=cached) if ":" in ours else cached(target)
 
 
 def report_typos(low: Lowering, words: Words) -> None:
