@@ -2,10 +2,15 @@
 
     python bench/faults.py --kills 500 [--seed 0]
     python bench/faults.py --nproc 2 --kills 50
+    python bench/faults.py --security [--kills 20]
 
 The job has everything that makes a resume hard (see tests/faults/job.py) in eight variants; kills come at random
 moments, inside throttled writes, at the n-th file-system call, in the middle of a write, at a step, and at the points
 around renaming and deleting.
+
+With ``--security`` it lists every socket that jobs of two processes listen on while they train, are killed and start
+again; kills launchers at random moments, and counts the processes that they leave; and overwrites what is in the store of
+a job with pickles and rubbish.
 
 With ``--nproc`` a job of several processes (see tests/dist/job.py) loses a random rank at a random step, and restarts.
 """
@@ -35,7 +40,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--nproc", type=int, default=1, help="kill ranks of a job of so many processes")
+    parser.add_argument("--security", action="store_true", help="list listeners; kill launchers; write into stores")
     args = parser.parse_args()
+    if args.security:
+        from tests.dist import security
+
+        return security.report(kills=min(args.kills, 20), seed=args.seed)
     if args.nproc > 1:
         return kill_ranks(args.nproc, args.kills, args.seed)
     command = [sys.executable, "-m", "tests.faults.lives", "--kills", str(args.kills), "--seed", str(args.seed)]

@@ -22,7 +22,6 @@ from contextlib import suppress
 from typing import Any
 
 from torch import distributed
-from torch._C._distributed_c10d import PrefixStore
 
 from etude.checkpoint.load import Loaded
 from etude.checkpoint.manifest import Stored
@@ -30,7 +29,7 @@ from etude.checkpoint.snapshot import Arena
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.store import Store
 from etude.checkpoint.write import Job, Others, write_files
-from etude.dist import group
+from etude.dist import group, secret
 from etude.dist.shards import has_shards, tensors_in
 from etude.errors import PeerError, ResumeError
 
@@ -43,10 +42,10 @@ class Mailbox:
     """Exchanges values by key between background threads of ranks, through the store of their rendezvous."""
 
     def __init__(self, name: str) -> None:
-        self._store = PrefixStore(f"etude/{name}", distributed.distributed_c10d._get_default_store())
+        self._store = group.mail(name)
 
     def put(self, key: str, value: Any) -> None:
-        self._store.set(key, json.dumps(value))
+        self._store.set(key, secret.closed(json.dumps(value).encode()))
 
     def get(self, key: str, patience: Callable[[], float], whose: str) -> Any:
         """Wait for the value of ``key``; an error names ``whose`` it is when ``patience()`` seconds have passed."""
@@ -56,7 +55,10 @@ class Mailbox:
             if waited > patience():
                 raise PeerError(f"{whose} has not written its share of a checkpoint for {waited:.0f} s")
             time.sleep(_PAUSE)
-        return json.loads(self._store.get(key))
+        try:
+            return json.loads(secret.opened(self._store.get(key)))
+        except secret.BrokenSeal as error:
+            raise PeerError(f"{error}: somebody else writes for {whose} into the store of the ranks") from error
 
     def forget(self, key: str) -> None:
         """Delete a value; a store that cannot delete keeps it."""

@@ -6,6 +6,7 @@ Every rank calls these functions in the same order; a single process returns at 
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import socket
@@ -17,9 +18,11 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import distributed
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch._C._distributed_c10d import FileStore, PrefixStore, TCPStore
 
-from etude.dist.world import World
+from etude.dist import secret
+from etude.dist.meeting import LOOPBACK, MEETING, listen
+from etude.dist.world import World, interface_of
 from etude.errors import ConfigError, EtudeError, Finding, PeerError, UserError, printable
 
 P = ParamSpec("P")
@@ -27,9 +30,14 @@ T = TypeVar("T")
 #: The time that a rank waits for the others before the first step, and in a collective, unless you say otherwise.
 PATIENCE = timedelta(minutes=5)
 _TRIES = 20
-#: Bytes of a message to all ranks that say how long it is, and that it may have: the generators of a rank fit.
-_HEAD, _ROOM = 8, 1 << 15
+#: Bytes of a message to all ranks that say how long it is, of its seal, and that it may have: the generators of a rank
+#: fit.
+_LENGTH, _ROOM = 8, 1 << 15
+_HEAD = _LENGTH + secret.SIZE
+#: Bytes of a message that no rank sends.
+_LONGEST = 1 << 36
 _control: Any = None
+_mail: Any = None
 #: Whether this is rank 0 while it works on what :func:`first` gives to all.
 _is_asking = False
 #: Whether this process exchanges a message right now; read by the thread that accounts a run's time.
@@ -54,7 +62,7 @@ def _waiting(function: Callable[P, T]) -> Callable[P, T]:
 def join(world: World, *, backend: str = "gloo", timeout: timedelta = PATIENCE) -> None:
     """Join the process group. Each attempt of a launcher has its own keys, so that addresses of dead ranks are never
     read."""
-    global _control
+    global _control, _mail
     if distributed.is_available() and distributed.is_initialized():
         _control = _control or distributed.new_group(backend="gloo", timeout=timeout)
         return
@@ -62,10 +70,12 @@ def join(world: World, *, backend: str = "gloo", timeout: timedelta = PATIENCE) 
         raise UserError("WORLD_SIZE is set, but not MASTER_ADDR and MASTER_PORT; `etude train --nproc N` sets all")
     try:
         # The store outlives an attempt: without a prefix for each, 4 of 12 jobs did not recover from a killed rank.
-        store = PrefixStore(f"etude/{world.attempt}", _meeting_place(world, timeout))
+        there = _meeting_place(world, timeout)
+        _mail = PrefixStore(secret.prefix(f"mail/{world.attempt}"), there)
+        store = _private(world) or PrefixStore(secret.prefix(f"ranks/{world.attempt}"), there)
         distributed.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
         _control = distributed.new_group(backend="gloo", timeout=timeout)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         raise UserError(
             f"rank {world.rank} of {world.size} on {socket.gethostname()} does not find the others at "
             f"{world.address}:{world.port}: {_first_line(error)}"
@@ -73,26 +83,45 @@ def join(world: World, *, backend: str = "gloo", timeout: timedelta = PATIENCE) 
 
 
 def _meeting_place(world: World, timeout: timedelta) -> Any:
-    """Return the store that the launcher's agent hosts, or that of rank 0. A port that is still in use is tried
-    again."""
+    """Return the store that the launcher hosts, or that of rank 0. A port that is still in use is tried again."""
     hosts = world.is_main and not world.hosted
+    address = world.address
+    if world.size == world.local_size and not world.hosted:
+        address = LOOPBACK
+        name = interface_of(LOOPBACK)
+        if name:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
     for attempt in range(_TRIES):
         try:
-            return TCPStore(
-                world.address, world.port, world.size, is_master=hosts, timeout=timeout, wait_for_workers=False
-            )
-        except RuntimeError as error:
+            if hosts and address == LOOPBACK:
+                return listen(address, world.port)
+            return TCPStore(address, world.port, world.size, is_master=hosts, timeout=timeout, wait_for_workers=False)
+        except (RuntimeError, OSError) as error:
             if not hosts or "in use" not in str(error) or attempt == _TRIES - 1:
                 raise
             time.sleep(0.25)
     raise AssertionError
 
 
+def _private(world: World) -> Any:
+    """Return the store in the launcher's own folder, if all ranks are on its machine; else None.
+
+    gloo takes the addresses that it finds for true, and crashes on others. No other user can write to this folder.
+    """
+    place = os.environ.get(MEETING)
+    return FileStore(f"{place}-{world.attempt}", world.size) if place else None
+
+
+def mail(name: str) -> Any:
+    """Return a store for values that background threads of ranks exchange; what is in it may be by anybody."""
+    return PrefixStore(name, _mail if _mail is not None else distributed.distributed_c10d._get_default_store())
+
+
 def leave() -> None:
     """Leave the group; does nothing for a single process and the second time."""
-    global _control
+    global _control, _mail
     if distributed.is_available() and distributed.is_initialized():
-        _control = None
+        _control = _mail = None
         distributed.destroy_process_group()
 
 
@@ -116,29 +145,63 @@ def gather(value: T) -> list[T]:
     """Return what every rank has, by rank. What fits into one message of a fixed size takes one, else two more."""
     if _control is None:
         return [value]
-    size, data = distributed.get_world_size(_control), pickle.dumps(value)
-    own = torch.zeros(_HEAD + _ROOM, dtype=torch.uint8)
-    written = len(data).to_bytes(_HEAD, "little") + data[: _ROOM if len(data) <= _ROOM else 0]
-    own[: len(written)] = torch.frombuffer(bytearray(written), dtype=torch.uint8)
-    everyone = [torch.empty_like(own) for _ in range(size)]
+    data = pickle.dumps(value)
+    head = len(data).to_bytes(_LENGTH, "little") + secret.seal(data)
+    heard = _gather_bytes(head + (data if len(data) <= _ROOM else b""), _HEAD + _ROOM)
+    lengths = [int.from_bytes(one[:_LENGTH], "little") for one in heard]
+    said = [one[_HEAD:] for one in heard]
+    if max(lengths) > _ROOM:
+        said = _gather_bytes(data, _bounded(max(lengths)))
+    marks = [one[_LENGTH:_HEAD] for one in heard]
+    return [_opened(one[:length], mark) for one, length, mark in zip(said, lengths, marks, strict=True)]
+
+
+def _gather_bytes(data: bytes, room: int) -> list[bytes]:
+    """Return the bytes of every rank, filled up to ``room``."""
+    own = _filled(data, room)
+    everyone = [torch.empty_like(own) for _ in range(distributed.get_world_size(_control))]
     distributed.all_gather(everyone, own, group=_control)
-    heard = [one.numpy().tobytes() for one in everyone]
-    lengths = [int.from_bytes(one[:_HEAD], "little") for one in heard]
-    if max(lengths) <= _ROOM:
-        return [pickle.loads(one[_HEAD : _HEAD + length]) for one, length in zip(heard, lengths, strict=True)]
-    values: list[Any] = [None] * size
-    distributed.all_gather_object(values, value, group=_control)
-    return values
+    return [one.numpy().tobytes() for one in everyone]
+
+
+def _filled(data: bytes, room: int) -> torch.Tensor:
+    made = torch.zeros(room, dtype=torch.uint8)
+    if data:
+        made[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    return made
 
 
 @_waiting
 def broadcast(value: T) -> T:
-    """Return what rank 0 has."""
+    """Return what rank 0 has. What fits into one message of a fixed size takes one, else two."""
     if _control is None:
         return value
-    holder = [value]
-    distributed.broadcast_object_list(holder, src=0, group=_control)
-    return holder[0]
+    is_main = distributed.get_rank(_control) == 0
+    data = pickle.dumps(value) if is_main else b""
+    head = len(data).to_bytes(_LENGTH, "little") + secret.seal(data)
+    message = _filled(head + (data if len(data) <= _ROOM else b""), _HEAD + _ROOM)
+    distributed.broadcast(message, src=0, group=_control)
+    heard = message.numpy().tobytes()
+    length, said = int.from_bytes(heard[:_LENGTH], "little"), heard[_HEAD:]
+    if length > _ROOM:
+        more = _filled(data, _bounded(length))
+        distributed.broadcast(more, src=0, group=_control)
+        said = more.numpy().tobytes()
+    return value if is_main else _opened(said[:length], heard[_LENGTH:_HEAD])
+
+
+def _opened(data: bytes, mark: bytes) -> Any:
+    """Return the value of a message. A pickle is a program: one without the seal of this job is not read."""
+    try:
+        return pickle.loads(secret.unseal(data, mark))
+    except secret.BrokenSeal as error:
+        raise PeerError(f"{error}: somebody else writes to the ranks") from error
+
+
+def _bounded(length: int) -> int:
+    if length > _LONGEST:
+        raise PeerError(f"a message of {length} bytes is not by a process of this job")
+    return length
 
 
 @_waiting

@@ -2,7 +2,7 @@
 
 A step of training does nothing for it. Only when nothing moves does it look at the stack of the main thread, which says
 whether the rank loads data, is in a hook, computes, or only waits for the others. So the launcher does not blame a rank
-that waits. When the launcher is gone, the rank ends too.
+that waits.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ class Heartbeat:
     ) -> None:
         self.mark, self.steps, self.hook, self.interval = mark, steps, hook, interval
         self._main = threading.main_thread().ident or 0
-        self._launcher = int(os.environ.get(reports.LAUNCHER, "0"))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="etude-heartbeat", daemon=True)
 
@@ -84,21 +83,12 @@ class Heartbeat:
     def _watch(self) -> None:
         seen, since = self.mark(), time.monotonic()
         while not self._over.wait(self.interval):
-            self._follow_launcher()
             now = self.mark()
             if now != seen:
                 seen, since = now, time.monotonic()
             still = time.monotonic() - since
             doing, waiting, stack = self._look() if still > 2 * self.interval else ("trains", False, "")
             reports.beat(step=self.steps(), still=still, doing=doing, waiting=waiting, stack=stack)
-
-    def _follow_launcher(self) -> None:
-        if self._launcher:
-            try:
-                os.kill(self._launcher, 0)
-            except ProcessLookupError:
-                # The code of a PeerError. An exception would end this thread alone.
-                os._exit(8)
 
     def _look(self) -> tuple[str, bool, str]:
         stack = stack_of(self._main)
@@ -151,7 +141,7 @@ def classify(stack: Sequence[Place], hook: str) -> tuple[str, bool]:
         if hook and name.endswith(_CALLS_HOOKS):
             return f"is in {hook}", False
         if name.endswith(_WORKER):
-            break  # the places around it are torch's agent
+            break  # the places around it are of the process, not of the command
         for part, doing, waits in _DOING:
             if part in name and not (part in _INNERMOST and depth):
                 return doing, waits

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from etude.dist import secret
 from etude.errors import UserError
 
 #: Exit codes that another try does not help: config, your code, divergence, data, nothing to resume from.
@@ -41,6 +42,8 @@ def manifests(
         # In place of the shell, so that signals reach the training.
         "command": ["sh", "-c", f"exec {shlex.join(command)}"],
     }
+    if nodes > 1:
+        container["env"] = [{"name": secret.NAME, "value": secret.draw()}]
     if gpus:
         container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
     pod: dict[str, Any] = {

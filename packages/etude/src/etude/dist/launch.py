@@ -1,16 +1,15 @@
-"""``etude train CONFIG --nproc 2``: starts the processes with torch's elastic agent, and reports their outcome once.
+"""``etude train CONFIG --nproc 2``: starts the processes, watches them, and reports their outcome once.
 
 .. code-block:: text
 
-    launcher    agent (torch) · monitor (a thread: heartbeats) · signals, passed on to every rank once
-    worker      a fork of a server that has torch loaded already: a restart takes a second
+    launcher    meeting of the ranks · monitor (a thread: heartbeats) · signals, passed on to every rank once
+    worker      a fork of a server that has torch loaded already; it ends when the launcher is gone
     an attempt  all ranks finish, or one fails and the others are ended with it
     again       when a rank was killed, hung or lost: the next attempt resumes from the newest checkpoint
 """
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import shutil
@@ -24,26 +23,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-from etude.dist import heartbeat, reports
+from etude.dist import heartbeat, ranks, reports, secret, tether
+from etude.dist.meeting import LOOPBACK, Machines, NoMeeting, OneMachine
+from etude.dist.ranks import ORDERLY
 from etude.dist.reports import Beat, Note
-from etude.dist.world import interface_of, is_here, towards
+from etude.dist.world import interface_of, towards
 from etude.errors import PeerError, printable
 from etude.fast_dataclass import record
 
-#: Loaded once, before any worker is made.
-_PRELOAD = [
-    "torch",
-    "torch.distributed",
-    "torch._dynamo",
-    "etude.build",
-    "etude.api",
-    "etude.session.session",
-    "etude.cli",
-]
-#: Exit codes of a normal end: all ranks reach it together.
-ORDERLY = (0, 75, 130, 143)
 _PASSED_ON = ("SIGTERM", "SIGINT", "SIGUSR1")
 
 
@@ -71,10 +59,16 @@ class End:
 
 def launch(argv: Sequence[str], options: Launch, main: Callable[[list[str]], int]) -> int:
     """Call ``main(argv)`` in several processes; return the exit code of the command."""
-    _prepare()
-    with tempfile.TemporaryDirectory(prefix="etude-ranks-") as place:
+    several = options.nodes > 1
+    # Other machines know no secret that is drawn here.
+    secrets = {} if several else {secret.NAME: secret.draw()}
+    with tempfile.TemporaryDirectory(prefix="etude-ranks-") as made:
+        place = Path(made)
+        meeting: OneMachine | Machines = OneMachine(place, _port(options))
+        if several:
+            meeting = Machines(options.endpoint, options.nodes, options.job)
         for attempt in range(options.max_restarts + 1):
-            end = _Attempt(main, list(argv), options, Path(place), attempt).run()
+            end = _Attempt(main, list(argv), options, place, attempt, meeting, secrets).run()
             if not end.lost or attempt == options.max_restarts:
                 break
             print(
@@ -82,106 +76,79 @@ def launch(argv: Sequence[str], options: Launch, main: Callable[[list[str]], int
                 f"(restart {attempt + 1} of {options.max_restarts})",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
-            reports.clear(Path(place))
+            reports.clear(place)
     if end.message:
         text = end.message if end.message.endswith("\n") else f"etude: error: {end.message}\n"
         print(text, end="", file=sys.stderr, flush=True)
     return end.code
 
 
-def _prepare() -> None:
-    """Silence torch's messages, because the launcher reports itself, and start a server that workers are forked
-    from."""
-    for name in ("torch.distributed.elastic", "torch.distributed.launcher", "torch.multiprocessing"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    multiprocessing.set_forkserver_preload(_PRELOAD)
+def _port(options: Launch) -> int:
+    """Return the port at which the ranks of one machine meet; 0: any that is free."""
+    return int(options.endpoint.rpartition(":")[2]) if options.endpoint else 0
 
 
 class _Attempt:
     """One start of all ranks of this machine."""
 
     def __init__(
-        self, main: Callable[[list[str]], int], argv: list[str], options: Launch, place: Path, number: int
+        self,
+        main: Callable[[list[str]], int],
+        argv: list[str],
+        options: Launch,
+        place: Path,
+        number: int,
+        meeting: OneMachine | Machines,
+        secrets: dict[str, str],
     ) -> None:
         self.main, self.argv, self.options, self.place, self.number = main, argv, options, place, number
+        self.meeting, self.secrets = meeting, secrets
         self._over = threading.Event()
         self._hung = ""
         self._signalled: str | None = None
 
     def run(self) -> End:
-        from torch.distributed import DistError
-        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-        from torch.distributed.elastic.rendezvous.api import RendezvousError
-
         before = {name: signal.signal(getattr(signal, name), self._pass_on) for name in _PASSED_ON}
         monitor = threading.Thread(target=self._monitor, name="etude-monitor", daemon=True)
         monitor.start()
+        ended_well = False
         try:
-            environment = self._network() | {
-                reports.FOLDER: str(self.place), reports.LAUNCHER: str(os.getpid()),
-                reports.ATTEMPT: str(self.number), reports.PATIENCE: str(self.options.hang_timeout),
-            }  # fmt: skip
-            codes = self._start(environment)
-            return End(max(codes.values(), key=ORDERLY.index))
-        except ChildFailedError as failed:
+            environments = self._environments()
+            code = ranks.run(worker, (self.main, self.argv, self.options.nproc), environments, self.options.grace + 5)
+            ended_well = True
+            return End(code)
+        except ranks.Failed as failed:
             if not reports.read_notes(self.place) and self.options.nodes > 1:
                 time.sleep(1.0)  # each failed rank writes a note before it ends; that of another node may take a moment
-            rank, failure = failed.get_first_failure()
-            return self._end(rank, failure.exitcode)
+            return self._end(failed.rank, failed.code)
         except _Early as early:
             return End(early.code, f"stopped by {self._signalled} outside of training: there is nothing to save")
-        except (RendezvousError, DistError, OSError) as error:
+        except (NoMeeting, RuntimeError, OSError) as error:
             return End(2, _rendezvous_failed(error, self.options))
         finally:
             self._over.set()
             monitor.join(5)
+            self.meeting.end(self.number, wait=ended_well)
             for name, handler in before.items():
                 signal.signal(getattr(signal, name), handler)
 
-    def _start(self, environment: dict[str, str]) -> dict[int, int]:
-        """Run all ranks of this machine; return their exit codes."""
-        from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
-        from torch.distributed.launcher.api import elastic_launch
-
-        work = (self.main, self.argv, environment, self.options.nproc)
-        hosts = bool(self.options.endpoint) and is_here(self.options.endpoint)
-        if hosts:
-            try:
-                return elastic_launch(self._config(hosts=True), worker)(*work)  # type: ignore[no-any-return]
-            except RendezvousConnectionError:  # another launcher on this machine is the host already
-                pass
-        return elastic_launch(self._config(hosts=False), worker)(*work)  # type: ignore[no-any-return]
-
-    def _config(self, *, hosts: bool) -> Any:
-        from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-        from torch.distributed.launcher.api import LaunchConfig
-
-        alone = not self.options.endpoint
-        return LaunchConfig(
-            min_nodes=self.options.nodes,
-            max_nodes=self.options.nodes,
-            nproc_per_node=self.options.nproc,
-            run_id=f"{self.options.job}-{self.number}",
-            rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0" if alone else self.options.endpoint,
-            rdzv_configs={} if alone else {"is_host": hosts},
-            # A machine's own name often leads to 127.0.1.1, where no other machine finds it.
-            local_addr="localhost" if alone else towards(self.options.endpoint) or None,
-            # torch would start again in the same rendezvous, where ranks read the addresses of dead ones.
-            max_restarts=0,
-            # A fork of this process, which has run operations in several threads, was seen to hang.
-            start_method="forkserver",
-            logs_specs=DefaultLogsSpecs(log_dir=str(self.place / "logs")),
-            # The others are passed on, so that the ranks save; torch's agent would end them.
-            signals_to_handle="SIGQUIT",
-            shutdown_timeout=int(self.options.grace) + 5,
-        )
+    def _environments(self) -> dict[int, dict[str, str]]:
+        """Meet the launchers of the other machines; return the environment of each rank of this one."""
+        count = self.options.nproc
+        place = self.meeting.begin(self.number, count)
+        common = self._network() | self.secrets | {
+            reports.FOLDER: str(self.place), reports.LAUNCHER: str(os.getpid()),
+            reports.ATTEMPT: str(self.number), reports.PATIENCE: str(self.options.hang_timeout),
+        }  # fmt: skip
+        return {place.first + local: common | place.environment(local, count) for local in range(count)}
 
     def _network(self) -> dict[str, str]:
-        """Let gloo and NCCL use the network on which the machines meet, unless the environment chooses one."""
-        name = interface_of(towards(self.options.endpoint)) if self.options.endpoint else ""
+        """Let gloo and NCCL use the network on which the machines meet, unless the environment chooses one. On one
+        machine that is loopback, whatever it chooses."""
+        several = self.options.nodes > 1
+        name = interface_of(towards(self.options.endpoint) if several else LOOPBACK)
         wanted = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name else ()
-        return {key: name for key in wanted if key not in os.environ}
+        return {key: name for key in wanted if not several or key not in os.environ}
 
     # -- signals ---------------------------------------------------------------------------------------------------
 
@@ -223,7 +190,7 @@ class _Attempt:
                 return
 
     def _leave_alone(self) -> None:
-        """Leave without the others if the network is gone: torch's agent would wait minutes for their answer."""
+        """Leave without the others if the network is gone: there is nobody to wait for."""
         hint = f"the other machines do not answer at {self.options.endpoint}; resume when they do"
         print(f"etude: error: {self._hung}\netude: {hint}", file=sys.stderr, flush=True)
         shutil.rmtree(self.place, ignore_errors=True)
@@ -246,7 +213,7 @@ class _Attempt:
 
 
 def _is_torn_down(rank: int, code: int, notes: Sequence[Note]) -> bool:
-    """Return whether the agent has ended the ranks with SIGTERM because one of them was gone."""
+    """Return whether the launcher has ended the ranks with SIGTERM because one of them was gone."""
     killed = code == -signal.SIGKILL and all(note.rank != rank for note in notes)
     return killed or bool(notes and notes[0].code == PeerError.exit_code)
 
@@ -272,7 +239,7 @@ def _never_began(code: int, beats: Mapping[int, Beat]) -> End | None:
 
 
 def _gone(rank: int, code: int, notes: Sequence[Note], beats: Mapping[int, Beat]) -> End | None:
-    """Return that a rank was killed: by a signal that torch saw, or it has left no note."""
+    """Return that a rank was killed: by a signal, or it has left no note."""
     silent = [one for one in beats if one not in {note.rank for note in notes}]
     if code >= 0 and not silent:
         return None
@@ -292,8 +259,10 @@ class _Early(BaseException):
         self.code = code
 
 
-def worker(main: Callable[[list[str]], int], argv: list[str], environment: dict[str, str], count: int) -> int:
-    """Run one rank. Return after a normal end; any other ends the process with its code at once."""
+def worker(main: Callable[[list[str]], int], argv: list[str], count: int, environment: dict[str, str]) -> None:
+    """Run one rank. A normal end is an exit with its code; any other ends the process at once."""
+    tether.die_with_parent()
+    tether.follow_parent(PeerError.exit_code)
     os.environ.update(environment)
     with suppress(OSError):
         os.setsid()  # Ctrl-C goes to the launcher, which passes it on
@@ -312,7 +281,7 @@ def worker(main: Callable[[list[str]], int], argv: list[str], environment: dict[
     heartbeat.started.set()  # where it was last is what counts
     reports.leave_note(code)
     if code in ORDERLY:
-        return code
+        sys.exit(code)
     _let_others_speak()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -357,11 +326,12 @@ def _last_line(note: Note) -> str:
 
 
 def _rendezvous_failed(error: BaseException, options: Launch) -> str:
-    cause = error.__cause__ or error  # torch wraps what went wrong in a sentence that refers to it
-    said = printable((str(cause).splitlines() or [type(cause).__name__])[0])[:200]
     who = f"the {options.nodes} nodes" if options.nodes > 1 else "the processes"
     where = options.endpoint or "this machine"
-    return f"{who} do not meet at {where}: {type(cause).__name__}: {said}; is the port free, and the same on all?"
+    said = printable((str(error).splitlines() or [type(error).__name__])[0])[:200]
+    if isinstance(error, NoMeeting):
+        return f"{who} do not meet at {where}: {said}"
+    return f"{who} do not meet at {where}: {type(error).__name__}: {said}; is the port free, and the same on all?"
 
 
 def _signal_name(number: int) -> str:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from etude.dist import secret
 from etude.dist.world import first_host
 from etude.errors import REQUEUE, UserError
 
@@ -24,11 +25,13 @@ class Training:
 
     def __init__(self, argv: Sequence[str], nodes: int = 1) -> None:
         self.argv, self.nodes = list(argv), nodes
+        self.secret = secret.draw()
         self._child: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> None:
         command = [sys.executable, "-m", "etude", *self.argv, *self._meeting_place()]
-        self._child = subprocess.Popen(command, preexec_fn=_ignore_warning)
+        environment = os.environ | ({secret.NAME: self.secret} if self.nodes > 1 else {})
+        self._child = subprocess.Popen(command, preexec_fn=_ignore_warning, env=environment)
         self._wait()
         code = self._child.wait()
         if code == REQUEUE:
