@@ -11,7 +11,7 @@ import torch
 
 from etude.cli import main
 from tests import zygote
-from tests.dist import project
+from tests.dist import doors, project
 
 HOOK = """
 import os
@@ -51,19 +51,25 @@ def folder(tmp_path: Path) -> Path:
 def test_a_replica_is_killed_and_another_joins_the_one_that_trains_on(folder: Path) -> None:
     from torchft.coordination import LighthouseServer
 
-    light = LighthouseServer(bind="[::]:0", min_replicas=1, join_timeout_ms=1000)
-    usual = {"TORCHFT_LIGHTHOUSE": light.address(), "NUM_REPLICA_GROUPS": "2", "OMP_NUM_THREADS": "1"}
+    light = LighthouseServer(bind="127.0.0.1:0", min_replicas=1, join_timeout_ms=1000)
+    # It tells the name of this machine, which may lead to another network.
+    lighthouse = f"http://127.0.0.1:{light.address().rpartition(':')[2]}"
+    usual = {"TORCHFT_LIGHTHOUSE": lighthouse, "NUM_REPLICA_GROUPS": "2", "OMP_NUM_THREADS": "1"}
 
     def start(number: int, name: str, **own: str) -> zygote.Child:
         environment = os.environ | usual | {"REPLICA_GROUP_ID": str(number)} | own
         return zygote.start("-m", "etude", "train", "config.yaml", "--folder", name, cwd=folder, env=environment)
 
+    open_doors: set[doors.Door] = set()
     try:
         first, killed = start(0, "first", TIMES="2"), start(1, "killed", TIMES="1", DIES="1")
         assert killed.wait() == -9, killed.output(1)
         while not (folder / "alone").exists():
             assert first.poll() is None, first.output(1)
+            open_doors |= doors.doors(first.pid)
             time.sleep(0.01)
+        assert len(open_doors) >= 4  # the store, the server of torchft, that for the state, gloo
+        assert [door for door in open_doors if not door.is_narrow] == []
         joined = start(1, "joined", TIMES="1")
         said = [one.communicate()[1] for one in (first, joined)]
         assert [first.returncode, joined.returncode] == [0, 0], said

@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C._distributed_c10d import TCPStore
 
+from etude.dist.handover import Handover
+from etude.dist.meeting import LOOPBACK, listen
+from etude.dist.world import interface_of, towards
 from etude.errors import ConfigError, PeerError
 from etude.fast_dataclass import record
 
@@ -75,12 +78,18 @@ class Replicas:
         except ImportError as error:
             raise ConfigError("parallel.fault_tolerant needs torchft", at=at, hint="pip install 'etude[ft]'") from error
         wait = timedelta(seconds=timeout)
-        self._store = TCPStore("localhost", 0, 1, is_master=True, timeout=wait, wait_for_workers=False)
-        self._manager: Any = Manager(
-            pg=ProcessGroupGloo(timeout=wait), load_state_dict=self._take, state_dict=self._give, min_replica_size=1,
-            use_async_quorum=False, timeout=wait, rank=0, world_size=1, store_addr="localhost",
-            store_port=self._store.port, lighthouse_addr=place.lighthouse, replica_id=f"etude_{place.number}",
-        )  # fmt: skip
+        address = towards(place.lighthouse.rpartition("/")[2]) or LOOPBACK
+        name = interface_of(address)
+        if name:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+        self._store = listen(address)
+        with _narrow_server(address):
+            self._manager: Any = Manager(
+                pg=ProcessGroupGloo(timeout=wait), load_state_dict=self._take, state_dict=self._give,
+                min_replica_size=1, use_async_quorum=False, timeout=wait, rank=0, world_size=1, store_addr=address,
+                store_port=self._store.port, lighthouse_addr=place.lighthouse, replica_id=f"etude_{place.number}",
+                hostname=address, checkpoint_transport=Handover(address, wait),
+            )  # fmt: skip
         self._began = monotonic()
         self._run: Run | None = None
         self._is_ready = self._trains = False
@@ -164,3 +173,21 @@ class Replicas:
 
     def exchange(self) -> None:
         self.stop = self.wish()
+
+
+@contextmanager
+def _narrow_server(address: str) -> Iterator[None]:
+    """Let the server that a manager of torchft starts listen on ``address``: it has no option for that, and listens on
+    every network of the machine."""
+    from torchft import manager
+
+    usual = manager.ManagerServer
+
+    def server(*args: Any, bind: str, **kwargs: Any) -> Any:
+        return usual(*args, bind=f"{address}:{bind.rpartition(':')[2]}", **kwargs)
+
+    manager.ManagerServer = server
+    try:
+        yield
+    finally:
+        manager.ManagerServer = usual
