@@ -27,6 +27,7 @@ from torch import Tensor
 from etude.data.fetch import Fetched
 from etude.data.order import Task
 from etude.data.shared_memory import Area, Receiver, Sender
+from etude.dist import tether
 from etude.errors import DataError
 
 Make = Callable[[Task], Fetched]
@@ -48,7 +49,7 @@ class Worker:
         self._received = Receiver(self._area)
         self.process = self.context.Process(
             target=_serve,
-            args=(self.number, self.make, theirs, self._area),
+            args=(self.number, self.make, theirs, self._area, threading.current_thread() is threading.main_thread()),
             daemon=True,
             name=f"etude-data-{self.number}",
         )
@@ -221,8 +222,11 @@ def _watch(connection: Connection, sentinel: Any) -> selectors.BaseSelector:
     return selector
 
 
-def _serve(number: int, make: Make, connection: Connection, area: Area) -> None:
+def _serve(number: int, make: Make, connection: Connection, area: Area, is_tied: bool) -> None:
     """Answer tasks in a worker until the pipe closes. Ctrl-C is for the process of the run."""
+    if is_tied:  # another thread may end long before the run does
+        tether.die_with_parent()
+    tether.follow_parent(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A forked worker has the run's handler, which would only note the signal.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -230,8 +234,6 @@ def _serve(number: int, make: Make, connection: Connection, area: Area) -> None:
     # As in torch's own workers: several processes share the cores.
     torch.set_num_threads(1)
     sender = Sender(area)
-    # The pipe does not tell when the run was killed: workers that were forked later hold its other end.
-    threading.Thread(target=_end_with_the_run, daemon=True).start()
     while True:
         try:
             freed, task = pickle.loads(connection.recv_bytes())
@@ -250,11 +252,3 @@ def _serve(number: int, make: Make, connection: Connection, area: Area) -> None:
             connection.send_bytes(said)
         except OSError:
             return
-
-
-def _end_with_the_run() -> None:
-    """Wait for the process of the run, in a thread that needs the interpreter only then."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(0)
