@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Any
 
-from etude.config.dump import redact
+from etude.config.dump import redact, secrets_in
+from etude.config.secrets import REDACTED
 from etude.config.tree import Path, Tree
 from etude.errors import ConfigError, Finding
 from etude.errors.spelling import suggest
@@ -75,6 +76,11 @@ def facts(plan: Plan) -> dict[str, Any]:
     for field in dataclasses.fields(plan):
         if field.name not in ("source", "files"):
             _flatten(_WORDS.get(field.name, field.name), getattr(plan, field.name), flat)
+    # A key that refers to a secret has its value, too.
+    for secret in secrets_in(plan.source):
+        flat = {
+            key: value.replace(secret, REDACTED) if isinstance(value, str) else value for key, value in flat.items()
+        }
     return flat
 
 

@@ -4,64 +4,88 @@ from __future__ import annotations
 
 import math
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
 import yaml
 
+from etude.config.secrets import (
+    REDACTED,
+    SHORTEST,
+    hidden,
+    hide_forms,
+    hide_line,
+    hide_text,
+    is_secret,
+    is_secret_key,
+    repeated,
+)
 from etude.config.tree import Path, Tree
-
-REDACTED = "REDACTED"
-_SECRET_KEY = re.compile(r"token(?!i[sz])|secret|passw|api_?key|_key$", re.IGNORECASE)
-#: ``key: value`` inside a value that is written in one line.
-_KEY = re.compile(r"""(?<!\w)["']?([\w.-]+)["']?\s*[:=]\s*""")
-_VALUE = re.compile(r"""\[[^\]]*\]|"[^"]*"|'[^']*'|[^\s,{}\[\]()]+""")
-#: ``//user:password@`` in an address.
-_IN_ADDRESS = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+@")
-#: A value of the environment shorter than this could stand anywhere by chance.
-_SHORTEST_SECRET = 6
 
 
 def snapshot(tree: Tree) -> str:
     """Return the tree as YAML. Values from the environment appear as the reference they came from. Values of keys
-    that are named like secrets, and any text that repeats a value from the environment, are redacted."""
-    spoken = [text for text in tree.hidden if len(text) >= _SHORTEST_SECRET]
-    return to_yaml(_public(tree.values, (), tree.secrets, spoken))
+    that are named like secrets or that have a secret's form, and any text that repeats one, are redacted."""
+    return to_yaml(_public(tree.values, (), tree.secrets, _known_secrets(tree)))
+
+
+def hide_secrets_of(tree: Tree, text: str) -> str:
+    """Return ``text``, which was made from the tree, without the tree's secrets, for what is shown or printed."""
+    return hide_forms(_without(text, _known_secrets(tree)))
+
+
+def secret_in(tree: Tree, text: str) -> bool:
+    """Return whether ``text`` repeats a value of the tree, or of the environment, that is named like a secret."""
+    spoken = [value for value, name in tree.hidden.items() if value and is_secret_key(name)]
+    return any(value in text for value in (*secrets_in(tree.values), *spoken)) or hide_forms(text) != text
+
+
+def _known_secrets(tree: Tree) -> list[str]:
+    """Return the values that no text may repeat, the longest first, since one may contain another."""
+    spoken = (text for text in tree.hidden if len(text) >= SHORTEST)
+    return sorted({*secrets_in(tree.values), *spoken}, key=len, reverse=True)
+
+
+def secrets_in(values: Any) -> list[str]:
+    """Return the values of all keys that are named like secrets, but for short words that any text may have."""
+    return [text for text in _secrets_in(values) if repeated(text)]
 
 
 def public_files(tree: Tree) -> dict[str, str]:
     """Return the texts of the files that were read, for a run's folder, with secrets redacted."""
     files = {path: text.splitlines(keepends=True) for path, text in tree.files.items()}
-    everywhere = [text for text in tree.hidden if len(text) >= _SHORTEST_SECRET]
+    everywhere = _known_secrets(tree)
     for path, entries in tree.history.items():
         for place, value in entries:
             lines = files.get(os.path.abspath(place.file))
-            if lines is None or not _is_secret(path[-1], value):
+            if lines is None or not is_secret(path[-1], value):
                 continue
-            everywhere += [text for text in _texts(value) if len(text) >= _SHORTEST_SECRET]
+            everywhere += [text for text in _texts(value) if len(text) >= SHORTEST]
             lines[place.line - 1] = _without(lines[place.line - 1], _texts(value))
     return {
-        path: _IN_ADDRESS.sub(f"{REDACTED}@", _without("".join(lines), everywhere)) for path, lines in files.items()
+        path: hide_text(_without("".join(lines), everywhere), python=path.endswith(".py"))
+        for path, lines in files.items()
     }
 
 
 def _texts(value: Any) -> list[str]:
     """Return the strings of a secret; a reference to the environment may be shown."""
-    items = value if isinstance(value, list | tuple) else [value]
-    return [item for item in items if isinstance(item, str) and item and not item.startswith("${")]
+    if isinstance(value, Mapping):
+        return [text for item in value.values() for text in _texts(item)]
+    if isinstance(value, list | tuple):
+        return [text for item in value for text in _texts(item)]
+    return [value] if isinstance(value, str) and value and not value.startswith("${") else []
 
 
-def _without(text: str, secrets: list[str]) -> str:
+def _without(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, REDACTED)
     return text
 
 
 def redact(values: Any) -> Any:
-    """Return ``values`` with secrets hidden (the texts of keys that are named like one), for anything that is
-    written or shown."""
+    """Return ``values`` with secrets hidden, by their keys and their form, for anything that is written or shown."""
     return _public(values, (), {}, [])
 
 
@@ -72,14 +96,14 @@ def public_text(text: str, values: Any) -> str:
     "hub = dict(token='REDACTED')"
     """
     for secret in _secrets_in(values):
-        found = secret if len(secret) >= _SHORTEST_SECRET else repr(secret)
+        found = secret if len(secret) >= SHORTEST else repr(secret)
         text = text.replace(found, REDACTED if found == secret else repr(REDACTED))
-    return _IN_ADDRESS.sub(f"{REDACTED}@", text)
+    return hide_forms(text)
 
 
 def _secrets_in(values: Any) -> list[str]:
     if isinstance(values, Mapping):
-        own = [text for key, item in values.items() if _is_secret(key, item) for text in _texts(item)]
+        own = [text for key, item in values.items() if is_secret(key, item) for text in _texts(item)]
         return own + [text for item in values.values() for text in _secrets_in(item)]
     if isinstance(values, list | tuple):
         return [text for item in values for text in _secrets_in(item)]
@@ -91,24 +115,19 @@ def to_yaml(values: Any) -> str:
     return yaml.dump(_plain(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
-def _public(value: Any, path: Path, secrets: Mapping[Path, str], spoken: list[str]) -> Any:
+def _public(value: Any, path: Path, secrets: Mapping[Path, str], known: list[str]) -> Any:
     if path in secrets:
         return secrets[path]
     if isinstance(value, Mapping):
         return {
-            key: _hidden(item) if _is_secret(key, item) and (*path, key) not in secrets
-            else _public(item, (*path, key), secrets, spoken)
+            key: hidden(item) if is_secret(key, item) and (*path, key) not in secrets
+            else _public(item, (*path, key), secrets, known)
             for key, item in value.items()
         }  # fmt: skip
     if isinstance(value, list | tuple):
-        items = [_public(item, (*path, index), secrets, spoken) for index, item in enumerate(value)]
+        items = [_public(item, (*path, index), secrets, known) for index, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
-    return _IN_ADDRESS.sub(f"{REDACTED}@", _without(value, spoken)) if isinstance(value, str) else value
-
-
-def is_secret_key(key: Any) -> bool:
-    """Return whether a key is called like a secret: ``hf_token``, ``password``, ``api_key``."""
-    return isinstance(key, str) and bool(_SECRET_KEY.search(key))
+    return hide_forms(_without(value, known)) if isinstance(value, str) else value
 
 
 def public_override(text: str, mark: str = REDACTED) -> str:
@@ -121,31 +140,8 @@ def public_override(text: str, mark: str = REDACTED) -> str:
     key, given, value = text.partition("=")
     if not given:
         return text
-    return f"{key}={mark if is_secret_key(key.rpartition('.')[2]) else public_line(value, mark)}"
-
-
-def public_line(text: str, mark: str = REDACTED) -> str:
-    """Return a line of a config or a program without the values of names that are called like secrets.
-
-    >>> public_line("hooks: [{type: Report, api_key: abc}]"), public_line("git clone https://me:abc@example.org/x")
-    ('hooks: [{type: Report, api_key: REDACTED}]', 'git clone https://REDACTED@example.org/x')
-    """
-    kept, end = "", 0
-    for key in _KEY.finditer(text):
-        value = _VALUE.match(text, key.end()) if key.start() >= end and is_secret_key(key[1]) else None
-        if value is not None:
-            kept, end = kept + text[end : key.end()] + mark, value.end()
-    return _IN_ADDRESS.sub(f"{mark}@", kept + text[end:])
-
-
-def _is_secret(key: Any, value: Any) -> bool:
-    return is_secret_key(key) and isinstance(value, str | list | tuple)
-
-
-def _hidden(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_hidden(item) for item in value]
-    return REDACTED if isinstance(value, str) else value
+    name = key.rpartition(".")[2]
+    return f"{key}={mark if is_secret_key(name) or is_secret(name, value) else hide_line(value, mark)}"
 
 
 def _plain(value: Any) -> Any:

@@ -62,12 +62,14 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def replace_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file so that a reader sees all of the old text or all of the new one."""
+def replace_text(path: str | os.PathLike[str], text: str, *, mode: int = 0o666) -> None:
+    """Write a file so that a reader sees all of the old text or all of the new one. ``mode``: its permissions, from
+    which the umask takes some."""
     folder, name = os.path.split(path)
     part = os.path.join(folder, f".{name}.part{os.getpid()}")
     try:
-        with open(part, "w", encoding="utf-8", errors="replace") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(part, flags, mode), "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
         os.replace(part, path)
     except OSError:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from etude.config.from_yaml import scalar
+from etude.config.secrets import is_secret
 from etude.config.tree import Path, Tree, copied, dotted
 from etude.errors import ConfigError, Finding
 from etude.errors.spelling import suggest
@@ -85,6 +86,8 @@ class _Resolver:
         for secret in [way for way in self.tree.secrets if way[: len(target)] == target]:
             inner = secret[len(target) :]
             self.tree.secrets[(*path, *inner)] = self.tree.secrets[secret] if inner else text
+        if is_secret(target[-1], value) or any(is_secret(part, {}) for part in target[:-1]):
+            self.tree.secrets.setdefault(path, text)
         return value
 
     def _environment(self, path: Path, written: str) -> Any:
@@ -94,7 +97,7 @@ class _Resolver:
             hint = f"list it: env: [{name}], or call it {_FREE_PREFIX}{name}"
             raise ConfigError(f"the config may not read {name} from the environment", at=self._at(path), hint=hint)
         if name in self.environment:
-            self.tree.hidden.add(self.environment[name])
+            self.tree.hidden[self.environment[name]] = name
             return scalar(self.environment[name])
         if comma:
             return scalar(default.strip())

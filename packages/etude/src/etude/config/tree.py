@@ -29,8 +29,8 @@ class Tree:
     files: dict[str, str] = field(default_factory=dict)
     #: What a snapshot writes in place of a value that came from the environment.
     secrets: dict[Path, str] = field(default_factory=dict)
-    #: The texts that the environment gave, which no file of a run may repeat.
-    hidden: set[str] = field(default_factory=set)
+    #: The texts that the environment gave, which no file of a run may repeat, and the names of their variables.
+    hidden: dict[str, str] = field(default_factory=dict)
     #: The groups that ``defaults`` of any file picks from.
     groups: set[str] = field(default_factory=set)
 

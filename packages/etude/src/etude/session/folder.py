@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import etude
-from etude.config.dump import is_secret_key, public_line
 from etude.config.files import replace_text
+from etude.config.secrets import hide_diff, hide_text
 from etude.errors import ConfigError, printable
 from etude.errors.own_code import own_folders
 
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from etude.plan import Plan
 
 _UNSAFE = re.compile(r"[^\w.+-]+")
-#: ``api_key = …``, ``"token": …``, ``--password=…`` at the beginning of a line of code: all of it goes.
-_ASSIGNED = re.compile(r"""(.*?([\w-]+)["']?\s*[:=]\s*)\S""")
-#: No other line can hold a secret. Most lines of code are done with one search.
-_SUSPECT = re.compile(r"token|secret|passw|api_?key|_key\b|://", re.IGNORECASE)
 _MOST_CHANGES = 1 << 20
 _LARGEST_FILE, _MOST_FILES = 256 << 10, 200
 _RESERVED = {"con", "prn", "aux", "nul", ".", ".."}
@@ -186,7 +182,8 @@ def _git(*words: str) -> str:
 
 def _write_or_remove(path: Path, text: str) -> None:
     if text:
-        replace_text(path, text)
+        # In a folder of another system's layout, which others may read, too.
+        replace_text(path, text, mode=0o600)
     else:
         path.unlink(missing_ok=True)
 
@@ -202,7 +199,7 @@ def code_changes() -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     cut = "\n(cut: the changes are longer)\n" if len(text) > _MOST_CHANGES else ""
-    return _public(text[:_MOST_CHANGES]) + cut if text else ""
+    return hide_diff(text[:_MOST_CHANGES]) + cut if text else ""
 
 
 def imported_files(roots: Iterable[Path]) -> dict[str, str]:
@@ -218,7 +215,8 @@ def imported_files(roots: Iterable[Path]) -> dict[str, str]:
             continue
         try:
             if path.stat().st_size <= _LARGEST_FILE and len(found) < _MOST_FILES:
-                found[path.relative_to(top).as_posix()] = _public(path.read_text(encoding="utf-8"))
+                text = path.read_text(encoding="utf-8")
+                found[path.relative_to(top).as_posix()] = hide_text(text, python=True)
         except (OSError, UnicodeDecodeError):
             continue
     return found
@@ -236,12 +234,3 @@ def _module_files() -> list[str]:
         and "site-packages" not in file
         and not file.startswith(others)
     ]
-
-
-def _public(text: str) -> str:
-    return "\n".join(_without_secrets(line) if _SUSPECT.search(line) else line for line in text.split("\n"))
-
-
-def _without_secrets(line: str) -> str:
-    found = _ASSIGNED.match(line)
-    return f"{found[1]}REDACTED" if found and is_secret_key(found[2]) else public_line(line)

@@ -53,9 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from etude import compat, dialects
     from etude.api import load_plan, require_sound
+    from etude.config.dump import hide_secrets_of
 
     compat.install()
-    plan, _ = load_plan(args.config, [*args.overrides, *args.cfg_options], dialect=args.dialect)
+    plan, tree = load_plan(args.config, [*args.overrides, *args.cfg_options], dialect=args.dialect)
     plan = require_sound(plan)
     count = args.nproc * args.nodes
     driven = dialects.of(plan).drives_itself
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"epoch {act.epoch}  step {act.step}  {act.point:<16} {act.who}")
     else:
         for block in story.blocks:
-            print("\n".join(block) + "\n")
+            print(hide_secrets_of(tree, "\n".join(block)) + "\n")
         _print_curves(story.curves)
         for note in story.notes:
             print(f"note       {note}")

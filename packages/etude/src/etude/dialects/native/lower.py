@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.config import read as read_files
+from etude.config.dump import secret_in
 from etude.config.overrides import put
 from etude.config.reader import Fields, spec_at
 from etude.config.tree import Path, Tree, copied, dotted
@@ -131,6 +132,9 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         files=tuple(tree.files),
         places={way: place for way, place in tree.places.items() if way[:1] in _PLACED},
     )
+    for key, text in (("name", plan.name), ("folder", plan.folder)):
+        if key in root and secret_in(tree, text):
+            root.error(f"{key} holds a secret, and the {key} of a run is seen everywhere", key=key)
     root.done(known=(*SECTIONS, *READING_KEYS))
     return plan, findings
 
