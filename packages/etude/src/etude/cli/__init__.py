@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import re
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from etude import __version__
-from etude.errors import DataError, EtudeError, HookError, UserCodeError, printable
+from etude.errors import DataError, EtudeError, HookError, UserCodeError, UserError, printable
 from etude.errors.advice import frames_of, is_library, lost_worker, missing_hint, raised_in_worker, release_hint
 from etude.errors.own_code import own_folders
 from etude.errors.spelling import elsewhere, nearest, suggest
@@ -269,6 +270,12 @@ def _report_kind(error: Exception) -> int:
     reported = getattr(error, "etude_reported", None) or lost_worker(error)
     if reported is not None:
         return _report(reported)
+    import traceback
+
+    if (path := _unusable_path(error)) and all(
+        is_library(frame.filename) for frame in traceback.extract_tb(error.__traceback__)
+    ):
+        return _report(UserError(path))
     site = getattr(error, "etude_site", None)
     if site is None and hasattr(error, "etude_where"):
         message = f"{error.etude_where}: {type(error).__name__}: {error}"
@@ -276,6 +283,16 @@ def _report_kind(error: Exception) -> int:
     if site is None:
         return _report_unexpected(error)
     return _report(HookError(site.hook, site.word, site.step, site.origin, error), cause=error)
+
+
+def _unusable_path(error: Exception) -> str:
+    """Return what is wrong with a path that no file can have; empty for any other error."""
+    if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        name = str(error.filename or "a path")
+        return f"{name if len(name) <= 120 else name[:120] + '…'}: {error.strerror}"
+    if isinstance(error, ValueError) and "embedded null" in str(error):
+        return "a path in the config or on the command line holds a null character"
+    return ""
 
 
 @contextmanager

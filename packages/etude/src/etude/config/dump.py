@@ -22,6 +22,7 @@ from etude.config.secrets import (
     repeated,
 )
 from etude.config.tree import Path, Tree
+from etude.errors import ConfigError
 
 
 def snapshot(tree: Tree) -> str:
@@ -204,7 +205,10 @@ def _float(dumper: yaml.SafeDumper, value: float) -> yaml.ScalarNode:
 def _string(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     from etude.config.from_yaml import scalar
 
-    style = "'" if not isinstance(scalar(value), str) else None
+    try:
+        style = "'" if not isinstance(scalar(value), str) else None
+    except ConfigError:  # a long number
+        style = "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +15,8 @@ from etude.errors.spelling import nearest, suggest
 from etude.plan import Place
 
 ENDINGS = (".yaml", ".yml", ".json", ".toml", ".py")
+#: A config that is larger is none: reading one takes about a hundred times its size in memory.
+LARGEST = 16 << 20
 #: What a script does first that runs a project on Étude, and names that only a config would assign.
 _INSTALLS = ("etude.compat.install()", "compat.install()")
 _OF_CONFIGS = {"_base_", "model", "data", "train", "train_dataloader", "optim", "optimizer"}
@@ -31,6 +34,7 @@ def load_file(path: str, *, python: bool = True, asked_by: str = "") -> Tree:
 def read_text(path: str, *, asked_by: str = "") -> str:
     """Return the text of a config file. If it cannot be read, the error says why and which file was probably meant."""
     try:
+        require_small_file(path, asked_by=asked_by)
         # Editors on Windows begin a file with a byte order mark.
         with open(path, encoding="utf-8-sig") as file:
             return file.read()
@@ -44,6 +48,20 @@ def read_text(path: str, *, asked_by: str = "") -> str:
         raise ConfigError(f"{display(path)} is not UTF-8 text (byte {error.start})", at=asked_by) from None
     except OSError as error:
         raise ConfigError(f"{display(path)} cannot be read: {error.strerror}", at=asked_by) from None
+
+
+def require_small_file(path: str, *, asked_by: str = "") -> None:
+    """Raise for a config that is no file or is too large: a pipe would wait for ever, a device has no end."""
+    facts = os.stat(path)
+    if not stat.S_ISREG(facts.st_mode) and not stat.S_ISDIR(facts.st_mode):
+        raise ConfigError(f"{display(path)} is no file, but a {_kind_of(facts.st_mode)}", at=asked_by)
+    if facts.st_size > LARGEST:
+        raise ConfigError(f"{display(path)} has {facts.st_size >> 20} MB: a config has at most 16", at=asked_by)
+
+
+def _kind_of(mode: int) -> str:
+    kinds = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+    return kinds.get(stat.S_IFMT(mode), "special file")
 
 
 def table_beside(module: str, name: str) -> Any:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from etude.config.tree import Path, Tree, dotted
+from etude.config.tree import LONGEST_NUMBER, MOST_VALUES, Path, Tree, dotted
 from etude.errors import ConfigError, Finding
 from etude.plan import Place
 
@@ -18,7 +18,7 @@ def parse_json(text: str, file: str) -> Tree:
     """Parse the object in ``text``, with places."""
     marks = _Marks(text, file)
     try:
-        values = json.loads(text)
+        values = json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_NUMBER else 0)
         marks.value(())
     except json.JSONDecodeError as error:
         raise ConfigError(f"not valid JSON: {error.msg}", at=f"{file}:{error.lineno}") from None
@@ -50,6 +50,10 @@ class _Marks:
     def value(self, path: Path, token: str = "") -> None:
         token = token or next(self._tokens)
         self.places.setdefault(path, Place(self.file, self.line, dotted(path)))
+        if len(self.places) > MOST_VALUES:
+            raise ConfigError(f"more than {MOST_VALUES} values", at=f"{self.file}:{self.line}")
+        if len(token) > LONGEST_NUMBER and token.lstrip("-").isdigit():
+            self.findings.append(Finding(f"{self.file}:{self.line}", f"a number of {len(token)} digits: {token[:12]}…"))
         if token == "{":
             self._object(path)
         elif token == "[":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 
-from etude.config.tree import Path, Tree, dotted
+from etude.config.tree import LONGEST_NUMBER, Path, Tree, dotted
 from etude.errors import ConfigError
 from etude.plan import Place
 
@@ -13,11 +13,19 @@ _PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _KEY = rf"{_PART}(?:\s*\.\s*{_PART})*"
 _HEADER = re.compile(rf"\s*(\[\[?)\s*({_KEY})\s*\]\]?")
 _ASSIGNMENT = re.compile(rf"\s*({_KEY})\s*=")
+_LONG_NUMBER = re.compile(rf"(?<!\w)[-+]?(?:0[xob])?[0-9a-fA-F_]{{{LONGEST_NUMBER + 1},}}(?!\w)")
+#: Python's reader takes seconds for more.
+_LARGEST = 1 << 20
 _STRING = re.compile(r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*', re.DOTALL)
 
 
 def parse_toml(text: str, file: str) -> Tree:
     """Parse the table in ``text``, with places."""
+    if len(text) > _LARGEST:
+        raise ConfigError(f"{len(text) >> 20} MB: a config in TOML has at most {_LARGEST >> 20}", at=file)
+    for found in _LONG_NUMBER.finditer(_STRING.sub(lambda found: _blank(found[0]), text)):
+        line = text.count("\n", 0, found.start()) + 1
+        raise ConfigError(f"a number of {len(found[0])} digits: {found[0][:12]}…", at=f"{file}:{line}")
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

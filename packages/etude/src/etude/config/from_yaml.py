@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
 import yaml
 
-from etude.config.tree import Path, Tree, dotted
+from etude.config.tree import LONGEST_NUMBER, MOST_VALUES, Path, Tree, copied, dotted
 from etude.errors import ConfigError, Finding
 from etude.fast_dataclass import replace
 from etude.plan import Place
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEEPEST = 100
-_MOST_VALUES = 100_000
 
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -30,6 +28,12 @@ _CONSTANTS: dict[str, Any] = {
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
 _TAG = "tag:yaml.org,2002:"
+
+
+def require_short_number(text: str) -> None:
+    """Raise for a number that no float can hold, and that would take Python long to read."""
+    if len(text) > LONGEST_NUMBER:
+        raise ConfigError(f"a number of {len(text)} digits: {text[:12]}…")
 
 
 def scalar(text: str) -> Any:
@@ -41,6 +45,7 @@ def scalar(text: str) -> Any:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INT.fullmatch(text):
+        require_short_number(text)
         return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
     if _FLOAT.fullmatch(text):
         return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
@@ -84,8 +89,9 @@ class _Maker:
         self.places: dict[Path, Place] = {}
         self.findings: list[Finding] = []
         self._loader = _Loader(text)
-        self._anchors: dict[str, tuple[Any, Path, bool]] = {}
-        self._count = 0
+        #: The value of each anchor, its path, and where in ``_order`` the paths below it are; None while it is read.
+        self._anchors: dict[str, tuple[Any, Path, tuple[int, int] | None]] = {}
+        self._order: list[Path] = []
 
     def document(self) -> Any:
         self._loader.get_event()
@@ -100,18 +106,25 @@ class _Maker:
 
     def _value(self, path: Path, place: Place | None) -> Any:
         event = self._loader.get_event()
-        self._count += 1
-        if len(path) > _DEEPEST or self._count > _MOST_VALUES:
-            raise self._refused(event, f"nested deeper than {_DEEPEST} levels, or more than {_MOST_VALUES} values")
-        self.places[path] = place or self._place(event, path)
+        self._require_room(event, path, 1)
+        self._put(path, place or self._place(event, path))
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, path)
         if event.anchor:
-            self._anchors[event.anchor] = (None, path, False)
+            self._anchors[event.anchor] = (None, path, None)
+        begin = len(self._order)
         value = self._made(event, path)
         if event.anchor:
-            self._anchors[event.anchor] = (value, path, True)
+            self._anchors[event.anchor] = (value, path, (begin, len(self._order)))
         return value
+
+    def _put(self, path: Path, place: Place) -> None:
+        self.places[path] = place
+        self._order.append(path)
+
+    def _require_room(self, event: Any, path: Path, more: int) -> None:
+        if len(path) > _DEEPEST or len(self._order) + more > MOST_VALUES:
+            raise self._refused(event, f"nested deeper than {_DEEPEST} levels, or more than {MOST_VALUES} values")
 
     def _made(self, event: Any, path: Path) -> Any:
         if isinstance(event, yaml.MappingStartEvent):
@@ -135,9 +148,10 @@ class _Maker:
             if key in made:
                 first = self.places[(*path, key)]
                 self._tell(event, f"the key {dotted((*path, key))} is written twice", f"first at line {first.line}")
+            begin = len(self._order)
             value = self._value((*path, key), self._place(event, (*path, key)))
             if key == "<<" and event.implicit[0]:
-                inherited |= self._merged(event, value, path)
+                inherited |= self._merged(event, value, path, self._order[begin:])
             else:
                 made[key] = value
         self._loader.get_event()
@@ -151,33 +165,41 @@ class _Maker:
             return event.value
         return key
 
-    def _merged(self, event: Any, value: Any, path: Path) -> dict[Any, Any]:
-        """Return the keys that ``<<: *other`` merges in from one or several mappings; a mapping's own keys win."""
+    def _merged(self, event: Any, value: Any, path: Path, below: list[Path]) -> dict[Any, Any]:
+        """Return the keys that ``<<: *other`` merges in from one or several mappings; a mapping's own keys win.
+
+        ``below``: the paths of what the value holds.
+        """
         found: dict[Any, Any] = {}
         for index, source in reversed(list(enumerate(value if isinstance(value, list) else [value]))):
             if not isinstance(source, dict):
                 self._tell(event, "<< takes a mapping or a list of mappings")
                 continue
             at: Path = (*path, "<<", index) if isinstance(value, list) else (*path, "<<")
-            for old in [known for known in self.places if known[: len(at)] == at and len(known) > len(at)]:
-                self.places.setdefault((*path, *old[len(at) :]), self.places[old])
+            self._require_room(event, path, len(below))
+            for old in [known for known in below if known[: len(at)] == at and len(known) > len(at)]:
+                if (new := (*path, *old[len(at) :])) not in self.places:
+                    self._put(new, self.places[old])
             found |= source
         return found
 
     def _alias(self, event: Any, path: Path) -> Any:
         if event.anchor not in self._anchors:
             raise self._refused(event, f"*{event.anchor} is undefined: there is no &{event.anchor} above it")
-        value, source, complete = self._anchors[event.anchor]
-        if not complete:
+        value, source, span = self._anchors[event.anchor]
+        if span is None:
             raise self._refused(event, f"*{event.anchor} is a part of itself")
-        for known in [known for known in self.places if known[: len(source)] == source and len(known) > len(source)]:
-            self.places[(*path, *known[len(source) :])] = self.places[known]
-            self._count += 1
-        return deepcopy(value)
+        self._require_room(event, path, span[1] - span[0])
+        for known in self._order[slice(*span)]:
+            self._put((*path, *known[len(source) :]), self.places[known])
+        return copied(value)
 
     def _scalar(self, event: Any) -> Any:
         if event.tag is None or event.tag == "!":
-            return scalar(event.value) if event.implicit[0] and event.tag is None else event.value
+            try:
+                return scalar(event.value) if event.implicit[0] and event.tag is None else event.value
+            except ConfigError as error:
+                raise self._refused(event, error.findings[0].message) from None
         as_tagged: dict[str, Callable[[str], Any]] = {
             _TAG + "str": str, _TAG + "int": int, _TAG + "float": lambda text: float(scalar(text)),
             _TAG + "bool": _as_bool, _TAG + "null": lambda text: None,

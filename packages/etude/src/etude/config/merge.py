@@ -19,6 +19,8 @@ from etude.plan import Place
 BASE = "_base_"
 #: ``defaults: {optim: adamw}`` reads ``optim/adamw.yaml`` beside the config and puts it below the key ``optim``.
 GROUPS = "defaults"
+#: A file may name two bases, each of these two more …
+_LONGEST_CHAIN, _MOST_FILES = 50, 300
 REPLACE = ("_replace_", "_delete_")
 
 
@@ -29,21 +31,29 @@ def load(
     chain: tuple[str, ...] = (),
     asked_by: str = "",
     choices: Mapping[str, tuple[str, Place]] | None = None,
+    read: list[str] | None = None,
 ) -> Tree:
     """Read the file at ``path`` over its groups and bases; the later of two wins. Marks stay in: :func:`finish`.
 
-    ``chain`` is the files that led here. ``choices`` are the groups that the command line picks.
+    ``chain`` is the files that led here. ``choices`` are the groups that the command line picks. ``read`` are the
+    files that were read until now, some of them several times.
     """
     absolute = os.path.abspath(path)
+    read = [] if read is None else read
+    read.append(absolute)
+    if len(read) > _MOST_FILES or len(chain) > _LONGEST_CHAIN:
+        raise ConfigError(f"more than {_LONGEST_CHAIN} bases deep, or {_MOST_FILES} bases in all", at=asked_by)
     if absolute in chain:
         ways = " → ".join(display(file) for file in (*chain[chain.index(absolute) :], absolute))
         raise ConfigError(f"the bases go in a circle: {ways}", at=asked_by)
     own = load_file(path, python=python, asked_by=_with_chain(asked_by, chain))
     merged = Tree({})
     for base, at in _bases(own, absolute):
-        merged = merge(merged, load(base, python=python, chain=(*chain, absolute), asked_by=at, choices=choices))
+        merged = merge(
+            merged, load(base, python=python, chain=(*chain, absolute), asked_by=at, choices=choices, read=read)
+        )
     for group, file, at in _groups(own, absolute, choices or {}):
-        part = load(file, python=python, chain=(*chain, absolute), asked_by=at)
+        part = load(file, python=python, chain=(*chain, absolute), asked_by=at, read=read)
         merged = merge(merged, _below(part, group))
     own.values.pop(BASE, None)
     groups = {*map(str, own.values.pop(GROUPS, None) or ()), *merged.groups}

@@ -150,9 +150,20 @@ class Fields:
             self.error(f"{self.name(key)}: {first.message}", key=key, hint=first.hint or "write 1ep, 500step or 2h")
             return None
 
-    def take_positive(self, key: str, kind: type[T] = int, *, default: Any = REQUIRED, zero: bool = False) -> Any:  # type: ignore[assignment]
-        """Return a number above zero (or from zero, with ``zero``)."""
+    def take_positive(
+        self,
+        key: str,
+        kind: type[T] = int,
+        *,
+        default: Any = REQUIRED,
+        zero: bool = False,
+        most: int | None = None,  # type: ignore[assignment]
+    ) -> Any:
+        """Return a number above zero (or from zero, with ``zero``), ``most`` at most."""
         value: Any = self.take(key, kind, default=default)
+        if most is not None and isinstance(value, int | float) and value > most:
+            self.error(f"{self.name(key)} must be at most {most}, not {value}", key=key)
+            return None if default is REQUIRED else default
         if isinstance(value, int | float) and (value < 0 or (value == 0 and not zero)):
             self.error(f"{self.name(key)} must be {'zero or more' if zero else 'more than zero'}, not {value}", key=key)
             return None if default is REQUIRED else default

@@ -14,13 +14,15 @@ from typing import Any
 
 from etude.config.from_yaml import scalar
 from etude.config.secrets import is_secret
-from etude.config.tree import Path, Tree, copied, dotted
-from etude.errors import ConfigError, Finding
+from etude.config.tree import MOST_VALUES, Path, Tree, copied, dotted
+from etude.errors import ConfigError, Finding, placed
 from etude.errors.spelling import suggest
 
 _REFERENCE = re.compile(r"\$?\$\{([^{}]*)\}")
 _FREE_PREFIX = "ETUDE_"
 _MISSING = object()
+#: Characters that references may make of one text: each may stand for many others.
+_LONGEST = 1 << 16
 
 
 def resolve_references(tree: Tree, environment: Mapping[str, str] | None = None) -> None:
@@ -33,11 +35,25 @@ def resolve_references(tree: Tree, environment: Mapping[str, str] | None = None)
         raise ConfigError(resolver.findings)
 
 
+def _count(value: Any, most: int) -> int:
+    """Return how many values there are in ``value``, or more than ``most``."""
+    count, waiting = 0, [value]
+    while waiting and count <= most:
+        item = waiting.pop()
+        count += 1
+        if isinstance(item, Mapping):
+            waiting += item.values()
+        elif isinstance(item, list | tuple):
+            waiting += item
+    return count
+
+
 class _Resolver:
     def __init__(self, tree: Tree, environment: Mapping[str, str]) -> None:
         self.tree, self.environment = tree, environment
         self.findings: list[Finding] = []
         self._done: set[Path] = set()
+        self._made = 0
         listed = tree.values.get("env", [])
         self._allowed = {str(name) for name in ([listed] if isinstance(listed, str) else listed or [])}
 
@@ -65,14 +81,33 @@ class _Resolver:
         try:
             whole = _REFERENCE.fullmatch(text)
             if whole and not text.startswith("$$"):
-                return copied(self._target(path, whole[1].strip(), text, chain))
-            return _REFERENCE.sub(
-                lambda found: found[0][1:] if found[0].startswith("$$")
-                else str(self._target(path, found[1].strip(), text, chain)), text
-            )  # fmt: skip
+                return self._copied(path, self._target(path, whole[1].strip(), text, chain))
+            return self._written(path, text, chain)
         except ConfigError as error:
             self.findings.extend(finding for finding in error.findings if finding not in self.findings)
             return text
+
+    def _copied(self, path: Path, value: Any) -> Any:
+        """Return a copy of a value, unless the config grows too large by it."""
+        self._made += _count(value, MOST_VALUES)
+        if self._made > MOST_VALUES:
+            raise ConfigError(f"references make more than {MOST_VALUES} values of this config", at=self._at(path))
+        return copied(value)
+
+    def _written(self, path: Path, text: str, chain: tuple[Path, ...]) -> str:
+        """Return a text with the values of its references in it."""
+        pieces, end, length = [], 0, 0
+        for found in _REFERENCE.finditer(text):
+            is_plain = found[0].startswith("$$")
+            value = found[0][1:] if is_plain else self._target(path, found[1].strip(), text, chain)
+            if not is_plain and not isinstance(value, str):
+                self._copied(path, value)  # for its size
+            pieces += [text[end : found.start()], str(value)]
+            end, length = found.end(), length + len(pieces[-2]) + len(pieces[-1])
+            if length > _LONGEST:
+                message = f"{dotted(path)} grows to more than {_LONGEST} characters by its references"
+                raise ConfigError(message, at=self._at(path))
+        return "".join([*pieces, text[end:]])
 
     def _target(self, path: Path, name: str, text: str, chain: tuple[Path, ...]) -> Any:
         if name.startswith("env:"):
@@ -98,7 +133,8 @@ class _Resolver:
             raise ConfigError(f"the config may not read {name} from the environment", at=self._at(path), hint=hint)
         if name in self.environment:
             self.tree.hidden[self.environment[name]] = name
-            return scalar(self.environment[name])
+            with placed(self._at(path)):
+                return scalar(self.environment[name])
         if comma:
             return scalar(default.strip())
         raise ConfigError(

@@ -10,6 +10,8 @@ from etude.plan import NOWHERE, Place
 
 #: The way to a value: keys of mappings and indices of lists.
 Path = tuple[str | int, ...]
+#: Values of a config, and digits of a whole number in it (a float has 309 at most): more is a mistake or an attack.
+MOST_VALUES, LONGEST_NUMBER = 100_000, 300
 #: What most values are; they hold no others.
 _LEAVES = (str, int, float, type(None))
 

@@ -26,6 +26,10 @@ def is_stream(dataset: Any) -> bool:
     return not hasattr(dataset, "__getitem__") or isinstance(dataset, IterableDataset)
 
 
+#: More processes than these bring a machine down.
+MOST_WORKERS = 1024
+
+
 class Loader:
     """Loads batches; one iteration is one epoch.
 
@@ -72,6 +76,7 @@ class Loader:
         self.allow_change = False
         self._require(batch_size > 0, f"batch_size is {batch_size}; a batch needs at least one sample")
         self._require(workers >= 0, f"workers is {workers}; it cannot be negative")
+        self._require(workers <= MOST_WORKERS, f"workers is {workers}; a loader has at most {MOST_WORKERS}")
         self._require(sampler is None or not shuffle, "sampler and shuffle contradict each other; give one of them")
         self.stream = is_stream(dataset)
         #: Which of how many shares of every batch is this process's, and what the last one weighed.

@@ -19,6 +19,7 @@ from etude import dialects
 from etude.core.hook import Call, Hook
 from etude.core.run import Run
 from etude.dialects.properties import reads
+from etude.errors import UserError
 from etude.preview.explain import Act
 
 EVALUATION, SAVE, LOG_LINE = "evaluation", "save", "log line"
@@ -160,6 +161,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+#: A rehearsal of more steps takes an hour.
+MOST_STEPS = 50_000_000
+
+
 def rehearse(run: Run, *, points: int = 1000, keep_acts: bool = False) -> Record:
     """Rehearse a run that is built and has not begun.
 
@@ -168,6 +173,9 @@ def rehearse(run: Run, *, points: int = 1000, keep_acts: bool = False) -> Record
     """
     dialect = dialects.of(run.plan)
     dialect.prepare(run)
+    if (run.total_steps or 0) > MOST_STEPS:
+        text = f"a rehearsal goes through every step, and this run has {run.total_steps}; the most are {MOST_STEPS}"
+        raise UserError(text)
     stride = max(1, (run.total_steps or 0) // points)
     record = Record(run, stride=stride, keep_acts=keep_acts)
     try:

@@ -11,9 +11,7 @@ from etude_openmm.shared.errors import ConfigValueError
 
 
 def _refuse(device: str) -> None:
-    raise ConfigValueError(
-        f"no batches are moved to a device of type {device}: Étude knows the CPU and CUDA"
-    )
+    raise ConfigValueError(f"no batches are moved to a device of type {device}: Étude knows the CPU and CUDA")
 
 
 class MPSDataParallel(MMDataParallel):

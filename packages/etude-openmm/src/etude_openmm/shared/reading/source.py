@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from etude.config.files import require_small_file
 from etude.config.tree import Path
 from etude.errors.spelling import nearest
 from etude.fast_dataclass import field, record
@@ -62,6 +63,7 @@ def read_text(filename: str | os.PathLike[str]) -> tuple[str, str]:
         raise ConfigFileMissing(f'file "{path}" does not exist', hint=near_files(path))
     if os.path.splitext(path)[1] not in SUFFIXES:
         raise ConfigFileError("only py/yml/yaml/json files are supported as configs", at=path)
+    require_small_file(path)
     with open(path, encoding="utf-8") as file:
         return path, file.read()
 

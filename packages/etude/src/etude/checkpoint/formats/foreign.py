@@ -193,13 +193,18 @@ def _read_legacy(file: IO[bytes], *, skim: bool = False) -> Any:
         raise ResumeError("a torch file of an unknown protocol or byte order")
     size, device = safetensors.size_of(file), "meta" if skim else "cpu"
     made: dict[str, torch.Tensor] = {}
+    left = size
 
     def storage(saved_id: tuple[Any, ...]) -> torch.Tensor:
+        nonlocal left
         _, kind, key, _, numel, view = (*saved_id, None)[:6]
         dtype = _dtype_of(kind)
-        if int(numel) < 0 or int(numel) * dtype.itemsize > size:
-            raise ResumeError("refused: a storage larger than the file")
-        whole = made.setdefault(str(key), torch.empty(int(numel), dtype=dtype, device=device))
+        if str(key) not in made:
+            left -= int(numel) * dtype.itemsize
+            if int(numel) < 0 or left < 0:
+                raise ResumeError("refused: a storage larger than the file")
+            made[str(key)] = torch.empty(int(numel), dtype=dtype, device=device)
+        whole = made[str(key)]
         if view is None:
             return whole
         _, offset, length = view

@@ -20,6 +20,8 @@ from etude.errors import ResumeError, printable
 
 #: Deeper nesting than this is no checkpoint.
 MAX_DEPTH = 200
+#: Values in all, where one list may be in many others; bytes of tensors that repeat what the file has once.
+MAX_ITEMS, MAX_UNREAL = 20_000_000, 1 << 28
 
 
 class Refused(ResumeError):
@@ -44,8 +46,32 @@ def find(module: str, name: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return ``value`` with every placeholder replaced by plain data."""
-    return _plain(value, {}, 0)
+    """Return ``value`` with every placeholder replaced by plain data; refuse what a few bytes blow up to."""
+    made = _plain(value, {}, 0)
+    items, unreal = _weigh(made, {})
+    if items > MAX_ITEMS:
+        raise ResumeError(f"refused: it holds the same lists again and again, more than {MAX_ITEMS} values in all")
+    if unreal > MAX_UNREAL:
+        raise ResumeError(f"refused: tensors of {unreal / 1e9:.3g} GB that have no bytes of their own in the file")
+    return made
+
+
+def _weigh(value: Any, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return how many values there are in ``value``, and the bytes of tensors beyond those of their storages: such
+    tensors repeat a few numbers, and whoever copies one needs memory for all of it."""
+    if id(value) in known:
+        return known[id(value)][0], 0
+    items, unreal = 1, 0
+    if isinstance(value, torch.Tensor):
+        unreal = max(0, value.numel() * value.element_size() - value.untyped_storage().nbytes())
+    elif isinstance(value, dict | list | tuple):
+        for item in [*value, *value.values()] if isinstance(value, dict) else value:
+            below = _weigh(item, known)
+            items, unreal = items + below[0], unreal + below[1]
+    else:
+        return 1, 0
+    known[id(value)] = items, unreal
+    return items, unreal
 
 
 def _plain(value: Any, done: dict[int, Any], depth: int) -> Any:

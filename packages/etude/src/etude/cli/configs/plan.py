@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from etude.cli.flags import add_cfg_options, add_config, add_dialect, positive, seconds
 from etude.errors import UserError
 from etude.inspection.points import POINTS
+from etude.preview.long_run import Done
 from etude.units import counted, human
 
 if TYPE_CHECKING:
     from etude.dialects.rehearsal import Record
     from etude.plan import Plan
     from etude.preview.explain import Act, Facts, GroupFact
+    from etude.preview.long_run import LongRun
     from etude.schedules.phases import Timeline
 
 #: What is drawn: a name, and the value by step.
@@ -86,7 +88,7 @@ class Preview:
 
     blocks: list[list[str]]
     curves: Curves
-    acts: Sequence[Act]
+    acts: Iterable[Act]
     notes: Sequence[str] = ()
 
 
@@ -95,19 +97,21 @@ def _predicted(plan: Plan, count: int = 1) -> Preview:
     from etude.build import build, for_world
     from etude.dist.world import World
     from etude.preview.explain import story
+    from etude.preview.long_run import LongRun
     from etude.session.lengths import facts_of
 
     asked, plan = plan, for_world(plan, World(size=count))
     built = build(plan)
     facts = facts_of(built)
-    acts = list(story(plan, facts)) if facts.steps_per_epoch else []
+    told = bool(facts.steps_per_epoch) and (facts.total_steps is not None or plan.train.epochs is not None)
+    acts = story(plan, facts) if told else ()
     blocks = [
         [*_length(plan, facts), *_processes(asked, plan, count)],
         _layers(built),
         _groups(facts),
         _hooks(facts),
-        _times(acts, facts),
-        _disk(acts, plan, facts),
+        _times(LongRun(plan, facts) if told else None, facts),
+        _disk(LongRun(plan, facts) if told else None, plan, facts),
     ]
     waits = getattr(built.update, "waits", "")
     notes = [f"every step waits for the device to read its loss: {waits}"] if waits else []
@@ -294,27 +298,30 @@ def _hooks(facts: Facts) -> list[str]:
     return ["hooks      at each point, in the order they act: name (priority, how often)", *_by_point(shown)]
 
 
-def _times(acts: list[Act], facts: Facts) -> list[str]:
-    from etude.preview.explain import done_at
-
+def _times(run: LongRun | None, facts: Facts) -> list[str]:
     lines = ["times      after which steps"]
     for actor in facts.actors:
         if actor.acting:
-            numbers = done_at(acts, actor.name)
-            lines.append(f"           {actor.name:<16} {_abridged(numbers)}  ({len(numbers)} times)")
-    counts = Counter(act.point for act in acts)
-    lines.append(f"           in all {len(acts)} calls of hooks at {len(counts)} points")
+            done = run.done_at(actor) if run is not None else Done((), (), 0)
+            lines.append(f"           {actor.name:<16} {_ends(done)}  ({done.count} times)")
+    counts = run.calls() if run is not None else {}
+    lines.append(f"           in all {sum(counts.values())} calls of hooks at {len(counts)} points")
     return lines
 
 
-def _disk(acts: list[Act], plan: Plan, facts: Facts) -> list[str]:
-    from etude.preview.explain import saves
+def _ends(done: Done) -> str:
+    if done.count <= len(done.first):
+        return " ".join(map(str, done.first)) or "never"
+    return " ".join(map(str, done.first[:4])) + " … " + " ".join(map(str, done.last))
 
+
+def _disk(run: LongRun | None, plan: Plan, facts: Facts) -> list[str]:
     checkpoint = next((hook for hook in plan.hooks if hook.spec.name == "Checkpoint"), None)
     if checkpoint is None:
         return ["disk       no checkpoints are planned"]
     keep = checkpoint.spec.args.get("keep")
-    count = len(saves(acts))
+    actor = next((actor for actor in facts.actors if actor.name == "Checkpoint"), None)
+    count = run.done_at(actor).count if run is not None and actor is not None else 0
     kept = min(count, int(keep) + 1) if isinstance(keep, int) else count
     return _room(kept, facts)
 

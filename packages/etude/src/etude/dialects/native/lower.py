@@ -57,6 +57,8 @@ PRIORITY = {"Schedule": 10, "Timer": 20, "Log": 60, "Evaluate": 70, "Checkpoint"
 END = "end"
 #: Flags of the command line that have a key in ``train``.
 _FLAGS = ("seed", "device", "limit-batches", "overfit", "max-time")
+#: More processes or threads than these bring a machine down, and help none.
+MOST_WORKERS, MOST_THREADS = 1024, 1024
 
 
 #: The modes of ``torch.compile``.
@@ -172,7 +174,7 @@ def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:
         seed=fields.take("seed", int, default=0),
         deterministic=_deterministic(fields),
         device=fields.take("device", str, default="auto"),
-        threads=fields.take_positive("threads", default=None),
+        threads=fields.take_positive("threads", default=None, most=MOST_THREADS),
         compile=_compile(fields),
         gradient_checkpointing=tuple(_strings(fields, "gradient_checkpointing")) or None,
         channels_last=fields.take("channels_last", bool, default=None),
@@ -262,7 +264,7 @@ def _loader(fields: Fields) -> Loader:
         batch_size_per_rank=fields.take_positive("batch_size_per_rank", default=None),
         shuffle=fields.take("shuffle", bool, default=None),
         drop_last=fields.take("drop_last", bool, default=False),
-        workers=fields.take_positive("workers", default=0, zero=True) or 0,
+        workers=fields.take_positive("workers", default=0, zero=True, most=MOST_WORKERS) or 0,
         sampler=fields.take_spec("sampler", "sampler", default=None),
         collate=fields.take_spec("collate", "collate function", default=None),
         on_bad_sample=fields.take("on_bad_sample", str, default="stop", choices=("stop", "skip", "retry", "replace")),
