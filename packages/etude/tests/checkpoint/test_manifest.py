@@ -44,8 +44,12 @@ def test_a_manifest_comes_back_as_it_was_written(manifest: Manifest, version: in
     assert manifest.size == sum(stored.size for stored in manifest.files.values())
 
 
+#: As the counters of torch.
+LARGEST = (1 << 63) - 1
+
+
 @given(
-    st.integers(0), st.integers(0), st.text(max_size=5), st.integers(1),
+    st.integers(0, LARGEST), st.integers(0, LARGEST), st.text(max_size=5), st.integers(1, LARGEST),
     st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False), max_size=3),
 )  # fmt: skip
 def test_any_numbers_and_words_come_back(

@@ -17,9 +17,7 @@ POINTS = (
     "after_epoch", "before_eval", "before_eval_step", "after_eval_step", "after_eval", "before_save", "after_train",
     "after_run",
 )  # fmt: skip
-amounts = st.none() | st.builds(
-    Amount, st.integers(1, 7).map(float), st.sampled_from(["step", "epoch", "second"])
-)
+amounts = st.none() | st.builds(Amount, st.integers(1, 7).map(float), st.sampled_from(["step", "epoch", "second"]))
 names = st.sampled_from(["Evaluate", "Checkpoint", "Log", "Mine", "Evaluate#2"])
 actors = st.builds(
     Actor,

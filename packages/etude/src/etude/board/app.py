@@ -85,6 +85,8 @@ class Board:
         """Return all runs, or with ``since`` those that changed; one of another server process is ignored."""
         query = request.query_params
         since = _number(query.get("since")) if query.get("board") == self.id else None
+        if query.get("since") is not None and (since is None and query.get("board") == self.id):
+            return PlainTextResponse("since is a version: a whole number\n", status_code=400)
         await self._refresh()
         found = await run_in_threadpool(self.index.runs, int(since or 0))
         return _json({"board": self.id, **found})
@@ -152,10 +154,12 @@ def _finite(value: Any) -> Any:
 
 
 def _number(text: str | None) -> float | None:
+    """Return a finite number of a query; None for none, and for anything else."""
     try:
-        return float(text) if text is not None else None
+        number = float(text) if text is not None else None
     except ValueError:
         return None
+    return number if number is not None and abs(number) < 1e18 else None
 
 
 def _file(package: str, name: str) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from etude.config.files import read_json
+from etude.config import run_files
 from etude.errors import UserError
 from etude.report.compare import compare, plan_of
 from etude.report.downsample import thin
@@ -124,17 +124,16 @@ class Index:
             known = self._infos.get(name)
         if path is None or known is None:
             return None
-        status, info = read_json(path / "status.json"), known[1]
-        warned = status.get("warnings")
+        status, info = run_files.status(path), known[1]
         return {
             **self._lines.get(name, {}),
             "best_steps": {key: step for key, (_, step) in info.best.items()},
             "error": status.get("error"),
-            "warnings": [str(text) for text in warned] if isinstance(warned, list) else [],
+            "warnings": status.get("warnings", []),
             "time": spent_time(status),
             "plan": {key: str(value) for key, value in plan_of(path).items()},
-            "places": read_json(path / "facts.json").get("places", {}),
-            "environment": read_json(path / "env.json"),
+            "places": run_files.facts(path)["places"],
+            "environment": run_files.environment(path),
             "checkpoints": checkpoints(path),
             "best_checkpoint": best_checkpoint(info),
             "log": log_tail(path, 200),

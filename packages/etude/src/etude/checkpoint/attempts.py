@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.checkpoint.storage import disk
+from etude.config.shapes import text, whole
 from etude.errors import EtudeError, printable
 
 NAME = "attempts.json"
@@ -48,8 +49,8 @@ class Attempts:
     def reached(self) -> int:
         """Return how many steps the previous attempt did, as far as it is known."""
         try:
-            return int(json.loads(self.path.read_bytes())["done"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return whole(json.loads(self.path.read_bytes())["done"])
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return 0
 
     def note(self, step: int) -> None:
@@ -89,8 +90,8 @@ class Attempts:
             content = json.loads(self.path.read_bytes())
             lives = [_life(life["base"], life["step"], life["how"]) for life in content["lives"]]
             # It ended inside the step after those that were done.
-            return [*lives, _life(step, int(content["done"]) + 1, content["how"])]
-        except (OSError, ValueError, KeyError, TypeError):
+            return [*lives, _life(step, whole(content["done"]) + 1, content["how"])]
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return []
 
     def _write(self, *, at: int, noting: bool = False, how: str = _KILLED) -> None:
@@ -111,4 +112,4 @@ class Attempts:
 
 
 def _life(base: Any, step: Any, how: Any) -> dict[str, Any]:
-    return {"base": int(base), "step": int(step), "how": str(how)}
+    return {"base": whole(base), "step": whole(step), "how": text(how)}

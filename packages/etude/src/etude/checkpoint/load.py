@@ -13,6 +13,7 @@ from etude.checkpoint import manifest as manifests
 from etude.checkpoint.encode import decode
 from etude.checkpoint.formats import safetensors
 from etude.checkpoint.manifest import Damaged, Manifest, Stored, Withheld
+from etude.checkpoint.shapes import require_shapes
 from etude.checkpoint.storage.disk import PIECE
 from etude.checkpoint.storage.places import Disk
 from etude.errors import ResumeError, printable
@@ -77,6 +78,8 @@ def load(
         files = [one for one in (name, *manifest.shards.get(part, ())) if one is not None]
         read = [_load_tensors(disk, path, one, manifest.files[one], trust_owner) for one in files]
         state[part] = _decoded(part, trees, read)
+    if manifest.kind == "full":
+        require_shapes(state)
     return Loaded(path, manifest, state)
 
 
@@ -112,7 +115,7 @@ def _load_tensors(disk: Disk, path: str, name: str, stored: Stored, trust_owner:
 def _decoded(part: str, trees: Mapping[str, Any], files: Iterable[safetensors.Read]) -> Any:
     try:
         return decode(trees[part], safetensors.put_together(files))
-    except (KeyError, ValueError, TypeError, IndexError, RecursionError) as error:
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise Damaged(f"the state of {printable(part)} is damaged ({printable(repr(error))[:80]})") from None
 
 

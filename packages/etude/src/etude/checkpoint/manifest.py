@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from etude.config.shapes import measured, rows, table, text, whole
 from etude.errors import ResumeError, printable
 from etude.fast_dataclass import field, record
 
@@ -79,10 +80,10 @@ class Manifest:
         return json.dumps(body | {"digest": _digest(body)}, indent=1, ensure_ascii=False).encode()
 
 
-def parse(text: bytes) -> Manifest:
+def parse(content: bytes) -> Manifest:
     """Return the manifest if it is complete, has a known format, and names files of its own folder only."""
     try:
-        body = json.loads(text)
+        body = json.loads(content)
         digest = body.pop("digest", None)
         version = body["format"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -94,14 +95,14 @@ def parse(text: bytes) -> Manifest:
         raise Damaged("checksum of manifest.json differs")
     try:
         return _from_body(body)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise Damaged(f"its manifest is damaged ({printable(str(error))[:80]})") from None
 
 
 def _from_body(body: dict[str, Any]) -> Manifest:
-    files = {name: Stored(int(file["size"]), str(file["sha256"])) for name, file in body["files"].items()}
-    parts = {str(part): name for part, name in body["parts"].items()}
-    shards = {str(part): tuple(map(str, names)) for part, names in body.get("shards", {}).items()}
+    files = table(body["files"], lambda file: Stored(whole(file["size"]), text(file["sha256"])))
+    parts = table(body["parts"], lambda name: None if name is None else text(name))
+    shards = table(body.get("shards", {}), lambda names: tuple(rows(names, text)))
     named = [name for names in (parts.values(), *shards.values()) for name in names if name is not None]
     for name in (*files, *named):
         if not is_plain_name(name):
@@ -110,9 +111,9 @@ def _from_body(body: dict[str, Any]) -> Manifest:
     if missing or "state.json" not in files:
         raise Damaged(f"its manifest does not list {(missing or ['state.json'])[0]}")
     return Manifest(
-        step=int(body["step"]), epoch=int(body["epoch"]), kind=str(body["kind"]), tag=str(body["tag"]),
-        metrics={str(name): float(value) for name, value in body["metrics"].items()}, parts=parts, files=files,
-        shards=shards, saved=str(body["saved"]), etude=str(body["etude"]), world=int(body["world"]),
+        step=whole(body["step"]), epoch=whole(body["epoch"]), kind=text(body["kind"]), tag=text(body["tag"]),
+        metrics=table(body["metrics"], measured), parts=parts, files=files,
+        shards=shards, saved=text(body["saved"]), etude=text(body["etude"]), world=whole(body["world"]),
     )  # fmt: skip
 
 

@@ -25,6 +25,10 @@ RANKS = "ranks"
 INTERRUPTED = "interrupted"
 
 
+class Unfit(ResumeError):
+    """The state of a part is not one that the part can load."""
+
+
 class Generators:
     """Every generator that training may draw from, as a part."""
 
@@ -110,8 +114,8 @@ def check_weights(model: torch.nn.Module, weights: Mapping[str, Any]) -> None:
 def _load(name: str, part: Any, state: Any) -> None:
     try:
         part.load_state_dict(state)
-    except (KeyError, ValueError, TypeError, RuntimeError) as error:
-        raise ResumeError(
+    except (LookupError, ValueError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
+        raise Unfit(
             f"the stored state does not fit {printable(name)}: {printable(f'{type(error).__name__}: {error}')}"
         ) from error
 

@@ -310,17 +310,20 @@ class Store:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def resume(self, *, need: Collection[str] = ()) -> Loaded | None:
+    def resume(self, *, need: Collection[str] = (), passed: Collection[str] = ()) -> Loaded | None:
         """Return the newest checkpoint that verifies and has the parts in ``need``; None if there is no checkpoint at
         all.
 
         Each one that is skipped is reported with the reason. If there are candidates but none is usable, that is an
         error: training never silently starts again at step 0. A checkpoint of another user or of a newer version is an
-        error, too: it is neither skipped nor pruned unless the user says so.
+        error, too: it is neither skipped nor pruned unless the user says so. ``passed`` names checkpoints that were
+        found unusable before.
         """
         damaged: list[str] = []
         reasons: list[str] = []
         for _, name in reversed(self._candidates()):
+            if name in passed:
+                continue
             try:
                 loaded = self.load(name, need=need)
             except ResumeError as error:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from etude.config import run_files
 from etude.config.files import read_json
 from etude.errors import printable
 from etude.fast_dataclass import record
@@ -83,7 +84,7 @@ class _Side:
     def __init__(self, folder: Path) -> None:
         records = Records(folder)
         records.update()
-        self.folder, self.plan, self.env = folder, plan_of(folder), read_json(folder / "env.json")
+        self.folder, self.plan, self.env = folder, plan_of(folder), run_files.environment(folder)
         self.data = data if isinstance(data := self.env.get("data"), dict) else {}
         #: The machine and its packages; the rest of ``env.json`` is compared by itself.
         self.environment = {name: self.env[name] for name in self.env if name not in ("git", "data", "config", "flags")}
@@ -104,8 +105,7 @@ def _differences(kind: str, one: _Side, two: _Side) -> list[Difference]:
 
 def plan_of(folder: Path) -> dict[str, Any]:
     """Return the plan's values by dotted key."""
-    plan = read_json(folder / "status.json").get("plan")
-    if isinstance(plan, dict) and plan:
+    if plan := run_files.status(folder).get("plan"):
         return plan
     from etude.config.dump import flat
 

@@ -10,7 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from etude.config.files import read_json, replace_text
+from etude.config import run_files
+from etude.config.files import replace_text
 from etude.errors import UserError, optional, printable
 from etude.preview.draw import COLOURS
 from etude.report.compare import plan_of
@@ -98,15 +99,15 @@ class _Run:
         self.records = Records(folder)
         self.records.update()
         self.info: RunInfo = summarise(folder, records=self.records)
-        self.status = read_json(folder / "status.json")
-        facts = read_json(folder / "facts.json")
+        self.status = run_files.status(folder)
+        facts = run_files.facts(folder)
         self.plan = plan_of(folder)
-        self.places = facts["places"] if isinstance(facts.get("places"), dict) else {}
-        self.groups, self._hooks = _rows(facts.get("groups")), _rows(facts.get("hooks"))
-        self.hooks = [{**hook, "points": ", ".join(map(str, hook.get("points", ())))} for hook in self._hooks]
+        self.places = facts["places"]
+        self.groups, self._hooks = facts["groups"], facts["hooks"]
+        self.hooks = [{**hook, "points": ", ".join(hook["points"])} for hook in self._hooks]
         self.environment = {
             key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            for key, value in read_json(folder / "env.json").items()
+            for key, value in run_files.environment(folder).items()
         }
 
     def data(self) -> dict[str, Any]:
@@ -129,10 +130,6 @@ class _Run:
         saved = {name.removeprefix("step-") for name in checkpoints(self.folder)}
         marks["checkpoints kept"] = {int(name) for name in saved if name.isdigit()}
         return {name: sorted(found) for name, found in marks.items() if found}
-
-
-def _rows(given: Any) -> list[dict[str, Any]]:
-    return [row for row in given if isinstance(row, dict)] if isinstance(given, list) else []
 
 
 def _overview(runs: list[_Run]) -> str:
@@ -170,9 +167,8 @@ def _notices(runs: list[_Run]) -> str:
     """Return errors and warnings, each with the run that it is about."""
     found = []
     for run in runs:
-        warned = run.status.get("warnings")
         texts = [("bad", str(run.status["error"]))] if run.status.get("error") else []
-        texts += [("", str(text)) for text in warned] if isinstance(warned, list) else []
+        texts += [("", text) for text in run.status.get("warnings", ())]
         name = _text(run.info.name)
         found += [f'<div class="notice {kind}"><b>{name}</b> {_text(text)}</div>' for kind, text in texts]
     return "".join(found)

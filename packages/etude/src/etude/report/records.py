@@ -28,6 +28,7 @@ class Curve:
         return len(self.steps)
 
 
+_LARGEST = 2.0**62
 #: Files of Étude whose rows say at which step of the run they were written.
 _STEPS = {"metrics.jsonl": "step", "timing.jsonl": "step"}
 
@@ -94,6 +95,8 @@ class Records:
 
     def _add(self, points: list[Point]) -> None:
         for step, name, value in points:
+            if not -_LARGEST < step < _LARGEST:  # of no run: NaN, an infinity
+                continue
             curve = self.curves.get(name)
             if curve is None:
                 curve = self.curves[name] = Curve()
@@ -119,7 +122,7 @@ class _Source:
         for row in self.lines.read():
             at = row.get("time")
             # Other systems keep the seconds of a step under this name.
-            if isinstance(at, float) and at > 1e9:
+            if isinstance(at, float) and 1e9 < at < 1e11:
                 self.first, self.last = at if self.first is None else self.first, at
             yield from self.normalise(row)
 

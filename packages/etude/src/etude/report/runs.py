@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from etude.config.files import read_json
+from etude.config import run_files
 from etude.errors import UserError, printable
 from etude.fast_dataclass import field, record
 from etude.metrics.direction import improves, is_scored, lower_is_better
@@ -130,10 +130,11 @@ def _changed(folder: Path) -> float:
 
 def summarise(folder: Path, root: Path | None = None, *, records: Records | None = None) -> RunInfo:
     """Sum a run up: from ``status.json`` where the run ended in order, else from its records."""
-    status = read_json(os.path.join(folder, "status.json"))
+    status = run_files.status(folder)
     state = state_of(folder, status)
-    last, best = _floats(status.get("last")), _bests(status.get("best"))
-    step, began, seconds = _whole(status.get("step")), _real(status.get("began")), _real(status.get("seconds"))
+    last: dict[str, float] = status.get("last", {})
+    best = {name: (value, at) for name, (value, at) in status.get("best", {}).items()}
+    step, began, seconds = status.get("step"), status.get("began"), status.get("seconds")
     if state != FINISHED or step is None or records is not None:
         if records is None:
             records = Records(folder, whole=4 << 20)
@@ -144,20 +145,19 @@ def summarise(folder: Path, root: Path | None = None, *, records: Records | None
         if seconds is None and records.began is not None and records.ended is not None:
             seconds = records.ended - records.began
         elif seconds is not None and status.get("state") == RUNNING:
-            seconds += _since(_real(status.get("seen")), folder, records, state)
-    plan = status.get("plan")
+            seconds += _since(status.get("seen"), folder, records, state)
     return RunInfo(
         path=folder,
         name=name_of(folder, root),
         state=state,
         step=step,
-        total=_whole(status.get("total")),
+        total=status.get("total"),
         began=began if began is not None else _changed(folder) or None,
         seconds=seconds,
         last=last,
         best=best,
-        plan=plan if isinstance(plan, dict) else {},
-        dialect=str(status.get("dialect") or _dialect(folder)),
+        plan=status.get("plan", {}),
+        dialect=status.get("dialect") or _dialect(folder),
     )
 
 
@@ -267,25 +267,3 @@ def metric_of(run: RunInfo, name: str) -> float | None:
         if full in run.best:
             return run.best[full][0]
     return None
-
-
-def _floats(given: Any) -> dict[str, float]:
-    pairs = given.items() if isinstance(given, dict) else ()
-    return {str(name): value for name, raw in pairs if (value := number(raw)) is not None}
-
-
-def _bests(given: Any) -> dict[str, tuple[float, int]]:
-    pairs = given.items() if isinstance(given, dict) else ()
-    return {
-        str(name): (float(pair[0]), int(pair[1]))
-        for name, pair in pairs
-        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(x, int | float) for x in pair)
-    }
-
-
-def _whole(given: Any) -> int | None:
-    return given if isinstance(given, int) and not isinstance(given, bool) else None
-
-
-def _real(given: Any) -> float | None:
-    return float(given) if isinstance(given, int | float) and not isinstance(given, bool) else None

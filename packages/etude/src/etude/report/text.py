@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from etude.config.files import read_json
+from etude.config import run_files
 from etude.errors import UserError, printable
 from etude.errors.spelling import nearest, suggest
 from etude.metrics.direction import is_scored
@@ -94,14 +94,12 @@ def time_lines(status: Mapping[str, Any]) -> list[str]:
 
 def spent_time(status: Mapping[str, Any]) -> dict[str, float]:
     """Return the seconds by what they were spent on, as ``status.json`` tells."""
-    given = status.get("time")
-    pairs = given.items() if isinstance(given, dict) else ()
-    return {str(name): float(seconds) for name, seconds in pairs if isinstance(seconds, int | float)}
+    return dict(status.get("time", {}))
 
 
 def show(info: RunInfo, records: Records, names: Iterable[str], *, log: bool = False, tail: int = 5) -> list[str]:
     """Return the whole page about one run."""
-    status = read_json(info.path / "status.json")
+    status = run_files.status(info.path)
     lines = overview(info)
     if "error" in status:
         lines.append(f"  error   {printable(str(status['error']))}")
@@ -115,8 +113,7 @@ def show(info: RunInfo, records: Records, names: Iterable[str], *, log: bool = F
         lines.append(f"{records.bad_lines} lines of the records cannot be read and were left out")
     if account := time_lines(status):
         lines += ["", *account]
-    given = status.get("warnings")
-    warned = [printable(str(text)) for text in given] if isinstance(given, list) else []
+    warned = [printable(text) for text in status.get("warnings", ())]
     if warned:
         lines += ["", "warnings", *(f"  {text}" for text in warned[:10])]
     last = log_tail(info.path, tail, summary=False)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import etude
+from etude.config import run_files
 from etude.config.files import replace_text
 from etude.config.secrets import hide_diff, hide_text
 from etude.errors import ConfigError, printable
@@ -130,10 +131,9 @@ def make(
 def config_of(folder: Path) -> Path:
     """Return the config that a run was started with, if it still exists; else the plan in the run's folder."""
     try:
-        relative = json.loads((folder / "env.json").read_text(encoding="utf-8"))["config"]
-        there = Path(os.path.normpath(folder / relative))
+        there = Path(os.path.normpath(folder / run_files.environment(folder)["config"]))
         return there if there.is_file() else folder / "plan.yaml"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError):
         return folder / "plan.yaml"
 
 

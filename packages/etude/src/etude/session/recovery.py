@@ -19,13 +19,15 @@ from etude.checkpoint.distributed import Follower, Leader
 from etude.checkpoint.find import FOLDER, find
 from etude.checkpoint.formats.folders import is_of_parts
 from etude.checkpoint.load import Loaded
-from etude.checkpoint.state import INTERRUPTED, Generators, generators_for, needed, restore
+from etude.checkpoint.shapes import COUNTERS
+from etude.checkpoint.state import INTERRUPTED, Generators, Unfit, generators_for, needed, restore
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.lock import Lock
 from etude.checkpoint.storage.places import local_path
 from etude.checkpoint.store import Store
 from etude.checkpoint.warm_start import describe, init_from
 from etude.checkpoint.write import DIVERGED
+from etude.config.shapes import whole
 from etude.config.tree import Tree
 from etude.core.hook import Hook
 from etude.core.run import Run
@@ -238,8 +240,35 @@ class Recovery:
         if loaded is None:
             self._start_warm()
         else:
-            self._take_over(loaded)
+            self._take_over_newest(loaded)
         self._begin_attempt()
+
+    def _take_over_newest(self, loaded: Loaded) -> None:
+        """Take over a checkpoint; if some part cannot load its state, one before it, where the run chose it itself."""
+        passed: list[str] = []
+        first: Unfit | None = None
+        while True:
+            try:
+                self._take_over(loaded)
+                return
+            except Unfit as error:
+                name = os.path.basename(loaded.path)
+                first, passed = first or error, [*passed, name]
+                older = self._older(passed)
+                if older is None:
+                    raise first from None
+                self.say(f"skipped {printable(name)}: {error}")
+                loaded = older
+
+    def _older(self, passed: list[str]) -> Loaded | None:
+        """Return a checkpoint before those of these names, or None where there is none or the user named one."""
+        store = self.run.store.store if isinstance(self.run.store, Saver) else None
+        if store is None or self.options.resume != "" or self.run.peers is not None:
+            return None
+        try:
+            return store.resume(need=needed(self.run), passed=passed)
+        except ResumeError:
+            return None
 
     def _check_allowed(self, loaded: Loaded | None) -> None:
         """Refuse a misspelt name before anything is compared; it would allow nothing."""
@@ -252,6 +281,8 @@ class Recovery:
 
     def _take_over(self, loaded: Loaded) -> None:
         state, run = loaded.state, self.run
+        if missing := [name for name in COUNTERS if name not in state["counters"]]:
+            raise Unfit(f"the stored state does not fit counters: it has no {missing[0]}")
         self._compare_plans(state, os.path.basename(loaded.path))
         if any(name in ("data", "all") for name in self.options.allow_change):
             for loader in run.data.values():
@@ -410,8 +441,8 @@ def _recorded_steps(folder: Path | None) -> int:
     try:
         lines = (folder / _RECORDS[0]).read_bytes()[-4096:].splitlines() if folder is not None else []
         # The first of the last 4 KB may be the end of a line.
-        return max((int(json.loads(line)["step"]) for line in lines[1:] or lines), default=0)
-    except (OSError, ValueError, KeyError, TypeError):
+        return max((whole(json.loads(line)["step"]) for line in lines[1:] or lines), default=0)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return 0
 
 

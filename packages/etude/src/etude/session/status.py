@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from etude.config.files import read_json, replace_text
+from etude.config import run_files
+from etude.config.files import replace_text
 from etude.config.tree import Tree, dotted
 from etude.core.run import Run
 from etude.errors import ConfigError, Stopped, printable
@@ -61,7 +62,7 @@ class Status:
         self._first = self.run.step
         self._resumed = self._first > 0
         if self._resumed:
-            self._before = read_json(self.path)
+            self._before = run_files.status(self.path.parent)
         self._write("running")
         shown = warnings.showwarning
         self._show = shown

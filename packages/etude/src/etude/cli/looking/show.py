@@ -50,9 +50,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _wait(records: Any, folder: Any) -> None:
     """Return when there are new records or when the run is over."""
-    from etude.config.files import read_json
+    from etude.config import run_files
     from etude.report.status import state_of
 
-    while not records.update() and state_of(folder, read_json(folder / "status.json")) == "running":
+    while not records.update() and state_of(folder, run_files.status(folder)) == "running":
         time.sleep(0.5)
     print()

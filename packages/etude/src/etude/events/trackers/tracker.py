@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from etude.config import run_files
 from etude.config.dump import flat
 from etude.config.files import read_json, replace_text
 from etude.events.record import TIMING_PREFIXES, Record
@@ -123,7 +124,7 @@ class Tracker(Service):
 
 def read_job(folder: Path, tracker: str) -> Job:
     """Return the job of a run's folder, for a tracker."""
-    environment = read_json(folder / "env.json")
+    environment = run_files.environment(folder)
     git = environment.get("git")
     try:
         plan = flat((folder / "plan.yaml").read_text(encoding="utf-8"))

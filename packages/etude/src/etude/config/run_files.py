@@ -1,0 +1,96 @@
+"""Reads the small JSON files of a run's folder. What is not of the shape that Étude writes is left out.
+
+The files may be of another version, be cut off, or come from somebody else; no reader has to expect that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from etude.config.files import read_json
+from etude.config.shapes import anything, measured, positive, rows, scalar, table, text, whole
+
+
+def _best(value: Any) -> list[float | int]:
+    number, step = rows(value, anything)
+    return [measured(number), whole(step)]
+
+
+def _pid(value: Any) -> int:
+    if whole(value) >= 1 << 31:
+        raise ValueError(f"{value} is the number of no process")
+    return int(value)
+
+
+def _optional_whole(value: Any) -> int | None:
+    return None if value is None else whole(value)
+
+
+_STATUS: Mapping[str, Callable[[Any], Any]] = {
+    "state": text, "host": text, "dialect": text, "error": text, "reason": text,
+    "pid": _pid, "step": whole, "total": _optional_whole,
+    "since": positive, "seen": positive, "began": positive, "seconds": positive,
+}  # fmt: skip
+#: Mappings and lists whose bad entries are left out one by one.
+_STATUS_TABLES: Mapping[str, Callable[[Any], Any]] = {
+    "plan": scalar, "time": positive, "last": measured, "best": _best,
+}  # fmt: skip
+
+
+def status(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return ``status.json``: how a run is, or was when it wrote last."""
+    found = read_json(os.path.join(folder, "status.json"))
+    made = _fitting(found, _STATUS)
+    for name, of in _STATUS_TABLES.items():
+        if isinstance(found.get(name), dict):
+            made[name] = _fitting(found[name], dict.fromkeys(found[name], of))
+    if isinstance(found.get("warnings"), list):
+        made["warnings"] = [line for line in found["warnings"] if isinstance(line, str)]
+    return made
+
+
+def facts(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return ``facts.json``: parameter groups, hooks, and where each value of the plan was written."""
+    found = read_json(os.path.join(folder, "facts.json"))
+    groups, hooks = (
+        [row for row in found.get(name) or () if isinstance(row, dict)] if isinstance(found.get(name), list) else []
+        for name in ("groups", "hooks")
+    )
+    for hook in hooks:
+        points, steps = hook.get("points"), hook.get("steps")
+        hook["points"] = [str(point) for point in points] if isinstance(points, list) else []
+        hook["steps"] = steps if type(steps) is int and steps > 0 else None
+    places = found.get("places")
+    return {
+        "groups": [_fitting(group, dict.fromkeys(group, scalar)) for group in groups],
+        "hooks": hooks,
+        "places": _fitting(places, dict.fromkeys(places, text)) if isinstance(places, dict) else {},
+    }
+
+
+def environment(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return ``env.json``: where a run was started, with which versions, code and data."""
+    found = read_json(os.path.join(folder, "env.json"))
+    made: dict[str, Any] = {name: value for name, value in found.items() if name not in ("git", "data", "config")}
+    for name in ("git", "data"):
+        try:
+            made[name] = table(found.get(name), text)
+        except ValueError:
+            continue
+    if isinstance(found.get("config"), str):
+        made["config"] = found["config"]
+    return made
+
+
+def _fitting(found: Mapping[str, Any], schema: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    """Return the entries that the schema accepts."""
+    made = {}
+    for name, of in schema.items():
+        if name in found:
+            try:
+                made[name] = of(found[name])
+            except ValueError:
+                continue
+    return made
