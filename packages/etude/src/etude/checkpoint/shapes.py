@@ -22,7 +22,8 @@ def require_shapes(state: Mapping[str, Any]) -> None:
     """Raise :class:`Damaged` for a part of another shape than its owner writes. Parts of the user may be anything."""
     for part, value in state.items():
         try:
-            _SCHEMA.get(part.partition(".")[0], anything)(value)
+            check: Callable[[Any], object] = _SCHEMA.get(part.partition(".")[0], anything)
+            check(value)
         except (ValueError, TypeError, AttributeError) as error:
             raise Damaged(
                 f"the state of {printable(part)} is of another shape ({printable(str(error))[:80]})"

@@ -78,6 +78,8 @@ class Store:
         self._best = ""
         self._newest: str | None = None
         self._write = write
+        #: Names of checkpoints that verify, but that a part of the run could not load.
+        self.passed: set[str] = set()
         #: Whether a save deletes what it makes superfluous; not after an error, when everything may be needed.
         self.pruning = True
         #: The highest step in the name of a checkpoint so far: what comes after it needs no look into the folder.
@@ -310,19 +312,18 @@ class Store:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def resume(self, *, need: Collection[str] = (), passed: Collection[str] = ()) -> Loaded | None:
+    def resume(self, *, need: Collection[str] = ()) -> Loaded | None:
         """Return the newest checkpoint that verifies and has the parts in ``need``; None if there is no checkpoint at
         all.
 
         Each one that is skipped is reported with the reason. If there are candidates but none is usable, that is an
         error: training never silently starts again at step 0. A checkpoint of another user or of a newer version is an
-        error, too: it is neither skipped nor pruned unless the user says so. ``passed`` names checkpoints that were
-        found unusable before.
+        error, too: it is neither skipped nor pruned unless the user says so.
         """
         damaged: list[str] = []
         reasons: list[str] = []
         for _, name in reversed(self._candidates()):
-            if name in passed:
+            if name in self.passed:
                 continue
             try:
                 loaded = self.load(name, need=need)

@@ -23,9 +23,9 @@ def parse_toml(text: str, file: str) -> Tree:
     """Parse the table in ``text``, with places."""
     if len(text) > _LARGEST:
         raise ConfigError(f"{len(text) >> 20} MB: a config in TOML has at most {_LARGEST >> 20}", at=file)
-    for found in _LONG_NUMBER.finditer(_STRING.sub(lambda found: _blank(found[0]), text)):
-        line = text.count("\n", 0, found.start()) + 1
-        raise ConfigError(f"a number of {len(found[0])} digits: {found[0][:12]}…", at=f"{file}:{line}")
+    if long := _LONG_NUMBER.search(_STRING.sub(lambda found: _blank(found[0]), text)):
+        line = text.count("\n", 0, long.start()) + 1
+        raise ConfigError(f"a number of {len(long[0])} digits: {long[0][:12]}…", at=f"{file}:{line}")
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -151,13 +151,7 @@ class Fields:
             return None
 
     def take_positive(
-        self,
-        key: str,
-        kind: type[T] = int,
-        *,
-        default: Any = REQUIRED,
-        zero: bool = False,
-        most: int | None = None,  # type: ignore[assignment]
+        self, key: str, kind: type = int, *, default: Any = REQUIRED, zero: bool = False, most: int | None = None
     ) -> Any:
         """Return a number above zero (or from zero, with ``zero``), ``most`` at most."""
         value: Any = self.take(key, kind, default=default)

@@ -105,7 +105,8 @@ def _differences(kind: str, one: _Side, two: _Side) -> list[Difference]:
 
 def plan_of(folder: Path) -> dict[str, Any]:
     """Return the plan's values by dotted key."""
-    if plan := run_files.status(folder).get("plan"):
+    plan: dict[str, Any] = run_files.status(folder).get("plan", {})
+    if plan:
         return plan
     from etude.config.dump import flat
 

@@ -245,7 +245,6 @@ class Recovery:
 
     def _take_over_newest(self, loaded: Loaded) -> None:
         """Take over a checkpoint; if some part cannot load its state, one before it, where the run chose it itself."""
-        passed: list[str] = []
         first: Unfit | None = None
         while True:
             try:
@@ -253,20 +252,21 @@ class Recovery:
                 return
             except Unfit as error:
                 name = os.path.basename(loaded.path)
-                first, passed = first or error, [*passed, name]
-                older = self._older(passed)
+                first = first or error
+                older = self._older(name)
                 if older is None:
                     raise first from None
                 self.say(f"skipped {printable(name)}: {error}")
                 loaded = older
 
-    def _older(self, passed: list[str]) -> Loaded | None:
-        """Return a checkpoint before those of these names, or None where there is none or the user named one."""
+    def _older(self, name: str) -> Loaded | None:
+        """Return the checkpoint before the one of this name, or None where there is none or the user named one."""
         store = self.run.store.store if isinstance(self.run.store, Saver) else None
         if store is None or self.options.resume != "" or self.run.peers is not None:
             return None
         try:
-            return store.resume(need=needed(self.run), passed=passed)
+            store.passed.add(name)
+            return store.resume(need=needed(self.run))
         except ResumeError:
             return None
 
