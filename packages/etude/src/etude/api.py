@@ -68,6 +68,8 @@ def load_plan(
     if not isinstance(config, str | Path):
         raise UserError(f"config is the path of a file or of a run, not a {type(config).__name__}")
     registry.load_builtins()
+    if Path(config).name == "plan.yaml" and _is_of_script(Path(config)):
+        raise made_in_python(Path(config).parent)
     if Path(config).is_dir() and (Path(config) / "plan.yaml").is_file():
         return _plan_of_run(Path(config), overrides, dialect)
     found, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
@@ -82,10 +84,17 @@ def load_plan(
 
 def _plan_of_run(run: Path, overrides: Sequence[str], dialect: str) -> tuple[Plan, Tree]:
     """Return the plan that a run was started with. Imports and data are looked for where its config was."""
-    if (run / "plan.yaml").read_text(encoding="utf-8").strip() in ("", "{}"):  # as a Trainer leaves it
-        raise made_in_python(run)
     plan, tree = load_plan(run / "plan.yaml", overrides, dialect=dialect)
     return replace(plan, files=(str(folder.config_of(run)), *plan.files)), tree
+
+
+def _is_of_script(plan: Path) -> bool:
+    """Return whether a :class:`~etude.Trainer` has left the plan."""
+    try:
+        text = plan.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return text.startswith(folder.HEADER) or text.strip() in ("", "{}")  # as earlier releases left it
 
 
 def made_in_python(run: Path) -> UserError:

@@ -21,7 +21,7 @@ import torch
 from etude import dialects, registry
 from etude.checkpoint.plan_changes import facts
 from etude.config.imports import is_folder
-from etude.core.evaluation import Evaluation, metric_name, require_metric
+from etude.core.evaluation import Evaluation, by_name, require_metric
 from etude.core.forward import Forward
 from etude.core.hook import FunctionHook, Hook, HookTable, require_points
 from etude.core.run import Run
@@ -102,7 +102,7 @@ def assemble(plan: Plan, options: Options) -> Run:
     if compiles:
         forward = _compiled(forward, _words_of_compile(plan.train))
     step, update = _update(plan, forward, optimizers, device)
-    steps_per_epoch = _steps_per_epoch(data["train"], plan.train)
+    steps_per_epoch = length_of_epoch(data["train"], plan.train)
     peers = _peers_of_plan(plan, world, place, wrapped, optimizers)
     clock = monotonic if peers is None else peers.clock
     run = Run(
@@ -118,10 +118,10 @@ def assemble(plan: Plan, options: Options) -> Run:
         plan=plan,
         steps_per_epoch=steps_per_epoch,
         max_epochs=plan.train.epochs,
-        total_steps=_total_steps(plan.train, steps_per_epoch),
+        total_steps=length_of_run(plan.train, steps_per_epoch),
     )
     if plan.train.overfit is not None:
-        _overfit(run, plan.train)
+        overfit(run, plan.train)
     if update is not step:
         run.extra_parts["step"] = step
     # DDP sends buffers around at every call; an evaluation calls the module itself.
@@ -311,6 +311,11 @@ def seed_everything(training: Training) -> None:
     # numpy takes 32 bits.
     np.random.seed(training.seed % 2**32)
     torch.manual_seed(training.seed)
+    set_computing(training)
+
+
+def set_computing(training: Training) -> None:
+    """Set how torch computes: deterministically or not, how exactly, and in how many threads."""
     if training.deterministic:
         torch.use_deterministic_algorithms(True, warn_only=training.deterministic == "warn")
     if training.matmul is not None:
@@ -461,10 +466,22 @@ def _loop(spec: Spec) -> Callable[[Run], None]:
 
 def _metrics(plan: Plan, device: torch.device) -> dict[str, Any]:
     made = [require_metric(make(spec), at=str(spec.at)) for spec in plan.metrics]
-    return {metric_name(m): m.to(device) if isinstance(m, torch.nn.Module) else m for m in made}
+    with placed(plan.metrics[-1].at if plan.metrics else ""):
+        named = by_name(made)
+    return {name: m.to(device) if isinstance(m, torch.nn.Module) else m for name, m in named.items()}
 
 
 def _hook(plan: HookPlan, run: Run) -> Hook:
+    hook = make_hook(plan)
+    attach = getattr(hook, "attach", None)
+    if attach is not None:
+        with placed(plan.spec.at):
+            attach(run)
+    return hook
+
+
+def make_hook(plan: HookPlan) -> Hook:
+    """Return the hook that a plan names, with its priority and its interval."""
     factory = KINDS["hook"].get(plan.spec.name, at=str(plan.spec.at))
     if isinstance(factory, type) and issubclass(factory, Hook):
         hook = make(plan.spec)
@@ -477,10 +494,6 @@ def _hook(plan: HookPlan, run: Run) -> Hook:
     if plan.every is not None:
         hook.every = plan.every
     require_points(hook, at=str(plan.spec.at))
-    attach = getattr(hook, "attach", None)
-    if attach is not None:
-        with placed(plan.spec.at):
-            attach(run)
     return hook  # type: ignore[no-any-return]
 
 
@@ -507,7 +520,8 @@ def _of_package(spec: Spec) -> Any:
     return Registry("object").build(Spec(kind="", name=spec.name, args=_filled(spec).args, at=spec.at))
 
 
-def _steps_per_epoch(loader: Any, training: Training) -> int | None:
+def length_of_epoch(loader: Any, training: Training) -> int | None:
+    """Return the steps of an epoch: those of the data, or fewer if the run is limited; None for a stream."""
     limit = training.overfit or training.limit_batches
     try:
         length = len(loader)
@@ -516,14 +530,15 @@ def _steps_per_epoch(loader: Any, training: Training) -> int | None:
     return min(length, limit) if limit else length
 
 
-def _overfit(run: Run, training: Training) -> None:
+def overfit(run: Run, training: Training) -> None:
     """Let the run train on the same few batches (``--overfit``), for as many steps as the whole data would give."""
     length = len(run.data["train"])  # type: ignore[arg-type]
     run.total_steps = training.steps or (training.epochs or 1) * length
     run.max_epochs, run.loop = None, KINDS["loop"].get("steps")
 
 
-def _total_steps(training: Training, steps_per_epoch: int | None) -> int | None:
+def length_of_run(training: Training, steps_per_epoch: int | None) -> int | None:
+    """Return the steps of a run; None if they are not known."""
     if training.steps is not None:
         return training.steps
     if training.epochs is None or steps_per_epoch is None:

@@ -63,6 +63,7 @@ UPDATES: dict[str, str] = _same("etude.core.update", "Step")
 HOOKS: dict[str, str] = {
     "Alerts": "etude.hooks.alerts:Alerts",
     "Checkpoint": "etude.hooks.checkpoint:Checkpoint",
+    "DetectAnomaly": "etude.hooks.upkeep:DetectAnomaly",
     "EMA": "etude.hooks.ema:Ema",
     "EarlyStop": "etude.hooks.early_stop:EarlyStop",
     "EmptyCache": "etude.hooks.upkeep:EmptyCache",

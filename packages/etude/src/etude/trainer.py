@@ -19,8 +19,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from time import monotonic
@@ -29,48 +31,73 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
+from etude import dialects
 from etude.build import (
     Options,
     compare_ranks,
     join_ranks,
+    length_of_epoch,
+    length_of_run,
+    make_hook,
     parallel_of,
     peers_of,
     pick_device,
     seed_everything,
+    set_computing,
     wrap_for,
 )
+from etude.build import overfit as make_overfit
+from etude.config.tree import Tree
 from etude.core import loop as loops
-from etude.core.evaluation import Evaluation, metric_name, require_metric
+from etude.core.evaluation import Evaluation, by_name, require_metric
 from etude.core.forward import Forward
 from etude.core.hook import FunctionHook, Hook, HookTable, require_call, require_points
 from etude.core.predict import predict
 from etude.core.run import Run
 from etude.core.update import Step
 from etude.data.loader import Loader, is_stream
-from etude.data.order import Sliced
+from etude.data.order import Limited, Sliced
 from etude.data.resume import Replay
 from etude.data.seeds import seed_rank
+from etude.dialects.native.lower import PRIORITY, lower_hook
 from etude.dist.world import World
 from etude.errors import ConfigError, UserError
 from etude.errors.spelling import nearest, suggest
+from etude.fast_dataclass import replace
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.ema import Ema
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.log import Log
 from etude.hooks.schedule import Schedule, TorchSchedule
 from etude.hooks.timer import Timer
+from etude.inspection.check import without_step
+from etude.inspection.check.reality import check_facts
 from etude.losses.outputs import fitted
-from etude.plan import NONFINITE, PRECISIONS, Parallel, Training
+from etude.plan import Parallel, Plan, Spec, Training
 from etude.schedules.phases import schedules_from
-from etude.session.lengths import length_of
+from etude.session.lengths import facts_of
 from etude.session.session import Session, end_script
 from etude.session.unsaved import warn_of_unsaved_state
-from etude.units import Amount, parse
+from etude.session.words import (
+    checked,
+    describe,
+    describe_data,
+    describe_hook,
+    describe_metric,
+    describe_model,
+    describe_optimizer,
+    describe_schedule,
+    name_of,
+    refuse,
+)
+from etude.units import Amount
 
 Data = Iterable[Any] | Any
 F = TypeVar("F", bound=Callable[[Run], Any])
 P = ParamSpec("P")
 R = TypeVar("R")
+#: Hooks that sections of a config stand for, by their names there.
+_SECTIONS: dict[str, type[Hook]] = {"Timer": Timer, "Log": Log, "Evaluate": Evaluate, "Checkpoint": Checkpoint}
 
 
 def _suggesting(function: Callable[P, R]) -> Callable[P, R]:
@@ -109,6 +136,10 @@ class Trainer:
     ``state_dict`` that belong into checkpoints. ``folder`` keeps metrics, log and checkpoints; without it nothing is
     written. ``seed`` seeds Python, NumPy and torch when :meth:`fit` begins; the order of the data follows from it too.
 
+    Hooks may also be given as in a config: ``"EMA"``, or ``{"type": "EMA", "momentum": 0.05}``. ``init_from`` names
+    weights to start from: a path, or a mapping as in a config. All settings are checked as those of a config are, and
+    are in the ``plan.yaml`` of the run's folder.
+
     Under torchrun all processes train one model together: ``parallel`` says how (``"ddp"``, ``{"strategy": "fsdp",
     "wrap": ["Block"]}``), and ``batch_size`` is that of all of them.
     """
@@ -132,16 +163,28 @@ class Trainer:
         precision: str = "fp32",
         accumulate: int = 1,
         clip_norm: float | None = None,
+        clip_value: float | None = None,
         nonfinite: str = "stop",
+        nonfinite_limit: int = 3,
         seed: int | None = None,
+        deterministic: bool | str = False,
+        threads: int | None = None,
+        init_from: str | Path | Mapping[str, Any] | None = None,
         quiet: bool = False,
         parallel: str | Mapping[str, Any] | Parallel = "auto",
     ) -> None:
-        _require_choice("precision", precision, PRECISIONS)
-        _require_choice("nonfinite", nonfinite, NONFINITE)
         _require_objects(loss, optimizer)
         if loop is not None:
             require_call(loop, "loop", "run")
+        #: What was asked for, in the words of a config: what :meth:`fit` adds to.
+        self.settings: dict[str, Any] = _settings(
+            accumulate=accumulate, precision=precision, nonfinite=nonfinite, nonfinite_limit=nonfinite_limit, seed=seed,
+            deterministic=deterministic, threads=threads, device=device,
+        )  # fmt: skip
+        self._clipping = {"clip_norm": clip_norm, "clip_value": clip_value}
+        self._init_from = str(init_from) if isinstance(init_from, Path) else init_from
+        self._own = {"loss": loss, "update": update, "schedule": schedule, "schedule_by": schedule_by}
+        self._require_values(model, optimizer)
         self.world = World.from_environment()
         self.device = pick_device(device, self.world)
         join_ranks(self.world, self.device)
@@ -149,6 +192,7 @@ class Trainer:
         self.optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}
         _require_parameters(self.model, self.optimizers)
         self.parallel = parallel_of(parallel)
+        self._strategy = parallel if isinstance(parallel, Mapping) else {"strategy": self.parallel.strategy}
         if self.parallel.fault_tolerant:
             raise ConfigError("parallel.fault_tolerant works with `etude train` and a config, not with Trainer")
         # Before the step is made: sharding puts other parameters into the optimizers' groups.
@@ -163,13 +207,15 @@ class Trainer:
             self.optimizers,
             accumulate=accumulate,
             clip_norm=clip_norm,
+            clip_value=clip_value,
             precision=precision,
             nonfinite=nonfinite,
+            nonfinite_limit=nonfinite_limit,
             device=self.device,
         )
         self.update = self.step if update is None else _own_update(update, self.step)
         self.loop = loop
-        self.metrics = {metric_name(metric): require_metric(metric) for metric in metrics}
+        self.metrics = by_name(require_metric(metric) for metric in metrics)
         self.hooks = [_as_hook(hook) for hook in [*hooks, *_schedule_hooks(schedule, schedule_by, self.optimizers)]]
         self.parts = dict(parts or {})
         self.folder, self.seed, self.quiet = folder, seed, quiet
@@ -200,42 +246,78 @@ class Trainer:
         val: Data | None = None,
         epochs: int | None = None,
         steps: int | None = None,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         workers: int = 0,
-        validate: str = "1ep",
-        log: str = "50step",
-        checkpoint: str | Hook | None = None,
+        validate: str | None = None,
+        log: str | Sequence[Any] | Mapping[str, Any] = "50step",
+        checkpoint: str | Hook | Mapping[str, Any] | None = None,
         best: str = "",
         resume: bool = False,
+        max_time: str | None = None,
+        limit_batches: int | None = None,
+        overfit: int | None = None,
+        fast_dev_run: bool = False,
     ) -> Run:
-        """Train on a dataset, in batches of ``batch_size``, or on anything that gives batches, for epochs or steps.
+        """Train on a dataset, in batches of ``batch_size`` (32), or on anything that gives batches.
 
-        ``checkpoint="1ep"`` saves into the trainer's folder, and ``best="accuracy"`` keeps the best one too. ``resume``
+        ``checkpoint="1ep"`` saves into the trainer's folder, and ``best="accuracy"`` keeps the best one too; a mapping
+        takes all that ``checkpoint`` of a config does: ``{"every": "1ep", "best": "accuracy", "keep": 5}``. ``resume``
         continues from the newest checkpoint in the folder, or begins if there is none. Ctrl-C finishes the step, saves,
         and raises ``KeyboardInterrupt``; SIGTERM raises ``SystemExit(143)``.
+
+        ``log`` is an interval, a list of writers and trackers (``["wandb", {"type": "tensorboard"}]``, or objects of
+        your own), or both: ``{"every": "20step", "to": ["wandb"]}``. ``max_time="2h"`` stops and saves after that time.
+        ``limit_batches=5`` takes 5 batches of each epoch and evaluation, ``overfit=1`` trains on the same one over and
+        over, and ``fast_dev_run`` runs two batches of everything and writes nothing.
         """
+        began = monotonic()
         if (epochs is None) == (steps is None):
             raise UserError("say either epochs or steps: trainer.fit(data, epochs=10)")
-        _require_count("epochs", epochs)
-        _require_count("steps", steps)
-        if self.folder is None and (checkpoint is not None or resume):
-            asked = "resume" if checkpoint is None else "checkpoint"
-            raise UserError(f"{asked} needs a folder to keep checkpoints in: Trainer(…, folder='runs/mine')")
+        self._require_folder(checkpoint, resume, log)
         if best and not isinstance(checkpoint, str):
-            raise UserError(f"best={best!r} goes with checkpoint='1ep'; a Checkpoint hook has its own `best`")
-        if self.seed is not None:
-            seed_everything(Training(seed=self.seed))
-        run = self._run(train, val, batch_size=batch_size, workers=workers, epochs=epochs, steps=steps)
-        for hook in self._own_hooks(validate if val is not None else None, log, checkpoint, best):
-            run.hooks.add(hook)
+            raise UserError(
+                f"best={best!r} goes with checkpoint='1ep'; a Checkpoint hook or mapping has its own `best`"
+            )
+        size, val_size = (_size_of(data, batch_size, 32, workers) for data in (train, train if val is None else val))
+        length = _settings(epochs=epochs, steps=steps, validate=validate, max_time=max_time)
+        length |= _settings(limit_batches=limit_batches, overfit=overfit)
+        saving: dict[str, Any] = {"every": checkpoint, "best": best} if isinstance(checkpoint, str) else {}
+        if isinstance(checkpoint, Mapping):
+            saving = {"every": "1ep", **checkpoint}
+        logging, writers = _log_of(log)
+        words: dict[str, Any] = {
+            "train": {**self.settings, **length},
+            "data": {"train": describe_data(train, size, workers)},
+            "checkpoint": {key: value for key, value in saving.items() if value != ""} or False,
+            "log": logging,
+        }
+        if val is not None:
+            words["data"]["val"] = describe_data(val, val_size, workers)
+        if isinstance(checkpoint, Hook):
+            words["hooks"] = [describe_hook(checkpoint)]
+        plan, tree = self._plan(words)
+        self._begin(plan)
+        run = self._run(train, val, plan.train, sizes=(size, val_size), workers=workers)
+        unwanted = ("Checkpoint", "Evaluate") if overfit is not None else ("Checkpoint",) if fast_dev_run else ()
+        for hook in _of_sections(plan, () if saving else ("Checkpoint",)):
+            if hook.name not in unwanted:
+                run.hooks.add(hook)
+        if isinstance(checkpoint, Hook) and not unwanted:
+            run.hooks.add(checkpoint)
         for hook in run.hooks:
             if hasattr(hook, "attach"):
                 hook.attach(run)
+        if fast_dev_run:
+            dialects.of(None).shorten_run(run)
+        if overfit is not None:
+            make_overfit(run, plan.train)
+        refuse(check_facts(plan, facts_of(run), folder=str(self.folder or ".")))
         if checkpoint is not None:
             warn_of_unsaved_state(run)
         options = Options(folder=self.folder, resume="" if resume else None, quiet=self.quiet)
+        lasting = self.folder is not None and not fast_dev_run
         try:
-            with Session(run, options, lasting=self.folder is not None):
+            with Session(run, options, lasting=lasting, began=began, plan=plan, tree=tree, writers=writers):
                 loops.train(run)
         except Exception as error:
             if hasattr(error, "etude_where"):
@@ -244,19 +326,24 @@ class Trainer:
         end_script(run)
         return run
 
-    def evaluate(self, data: Data, *, batch_size: int = 256) -> dict[str, float]:
-        """Return losses and metrics on a dataset or on batches. Nothing is trained."""
-        loader = self._loader(data, batch_size, shuffle=False)
-        run = self._run(loader, None, batch_size=batch_size, workers=0, epochs=0, steps=None)
+    def evaluate(
+        self, data: Data, *, batch_size: int | None = None, metrics: Sequence[Any] | None = None
+    ) -> dict[str, float]:
+        """Return losses and metrics (the trainer's, or ``metrics``) on a dataset or on batches. Nothing is trained."""
+        loader = self._loader(data, _size_of(data, batch_size, 256), shuffle=False)
+        run = self._run(loader, None, Training(epochs=0))
+        if metrics is not None:
+            chosen = by_name(require_metric(metric) for metric in metrics)
+            run.evaluation = Evaluation(self.plain, chosen, autocast=self.step.autocast)
         return loops.evaluate(run, loader, run.evaluation)
 
-    def predict(self, data: Data, *, batch_size: int = 256) -> Any:
+    def predict(self, data: Data, *, batch_size: int | None = None) -> Any:
         """Return the model's outputs for all samples, in order, on the CPU: a tensor, or a mapping of tensors.
 
         Samples may come with or without their targets.
         """
-        loader = self._loader(data, batch_size, shuffle=False)
-        run = self._run(loader, None, batch_size=batch_size, workers=0, epochs=0, steps=None)
+        loader = self._loader(data, _size_of(data, batch_size, 256), shuffle=False)
+        run = self._run(loader, None, Training(epochs=0))
         averages = [hook for hook in self.hooks if isinstance(hook, Ema)]
         for average in averages:  # the weights that `evaluate` measures
             average.before_eval(run)
@@ -266,26 +353,96 @@ class Trainer:
             for average in averages:
                 average.after_eval(run)
 
+    # -- in the words of a config --------------------------------------------------------------------------------
+
+    def _require_values(self, model: Any, optimizer: Any) -> None:
+        """Check the values of the arguments, before anything is made of them."""
+        optimizers = optimizer if isinstance(optimizer, Mapping) else {"": optimizer}
+        self.optimizers = dict(optimizers)
+        words = {
+            "model": describe(model), "optim": self._optim(), "train": {"epochs": 1, **self.settings},
+            "data": {"train": {"dataset": "data"}}, **({"init_from": self._init_from} if self._init_from else {}),
+        }  # fmt: skip
+        update = self._own["update"]
+        plan, _ = checked(words, whole=False)
+        if update is not None and "step" not in _parameters(update):
+            require_call(update, "update", "run", "batch")
+            refuse(without_step(replace(plan, update=Spec(kind="update", name=name_of(update)))))
+
+    def _optim(self) -> dict[str, Any]:
+        if list(self.optimizers) == [""]:
+            return describe_optimizer(self.optimizers[""], **self._clipping)
+        own = {"params": ["*"], **self._clipping}
+        return {name: describe_optimizer(optimizer, **own) for name, optimizer in self.optimizers.items()}
+
+    def _plan(self, words: dict[str, Any]) -> tuple[Plan, Tree]:
+        """Return the plan of a run: what :meth:`fit` was asked for in ``words``, with what the trainer is made of."""
+        schedules = [one for hook in self.hooks if isinstance(hook, Schedule) for one in hook.given]
+        stepped = {hook.by: hook.scheduler for hook in self.hooks if isinstance(hook, TorchSchedule)}
+        others = [hook for hook in self.hooks if not isinstance(hook, Schedule | TorchSchedule)]
+        own = self._own
+        every = {
+            "model": describe_model(self.model),
+            "loss": describe(own["loss"]) if own["loss"] is not None else None,
+            "optim": self._optim(),
+            "schedule": describe_schedule(schedules, stepped),
+            "update": describe(own["update"]) if own["update"] is not None else None,
+            "loop": describe(self.loop) if self.loop is not None else None,
+            "metrics": [describe_metric(metric) for metric in self.metrics.values()],
+            "parallel": self._strategy,
+            "init_from": self._init_from,
+            **words,
+            "hooks": [*map(describe_hook, others), *words.get("hooks", ())],
+            "extra": {"parts": list(self.parts)} if self.parts else None,
+        }
+        kept = {key: value for key, value in every.items() if value or key == "checkpoint"}
+        return checked(kept, schedules)
+
+    def _begin(self, plan: Plan) -> None:
+        """Seed the generators if a seed was given, and set how torch computes."""
+        if self.seed is not None:
+            seed_everything(plan.train)
+        else:
+            set_computing(plan.train)
+
+    def _require_folder(self, checkpoint: Any, resume: bool, log: Any) -> None:
+        if self.folder is not None:
+            return
+        if checkpoint is not None or resume:
+            asked = "resume" if checkpoint is None else "checkpoint"
+            raise UserError(f"{asked} needs a folder to keep checkpoints in: Trainer(…, folder='runs/mine')")
+        if not isinstance(log, str) and _log_of(log)[0].get("to"):
+            raise UserError("writers and trackers need a folder for the run's records: Trainer(…, folder='runs/mine')")
+
     def _run(
-        self, train: Data, val: Data | None, *, batch_size: int, workers: int, epochs: int | None, steps: int | None
+        self,
+        train: Data,
+        val: Data | None,
+        training: Training,
+        *,
+        sizes: tuple[int | None, int | None] = (None, None),
+        workers: int = 0,
     ) -> Run:
-        data = {"train": self._loader(train, batch_size, shuffle=True, workers=workers)}
+        shuffle = training.overfit is None
+        data = {"train": self._loader(train, sizes[0], shuffle=shuffle, workers=workers)}
+        if not shuffle:
+            _require_fixed_order(train)
         if val is not None:
-            data["val"] = self._loader(val, batch_size, shuffle=False, workers=workers)
-        length = length_of(data["train"])
-        total = steps if steps is not None else epochs * length if length is not None and epochs is not None else None
+            limit = training.limit_batches
+            data["val"] = self._loader(val, sizes[1], shuffle=False, workers=workers, limit=limit)
+        length = length_of_epoch(data["train"], training)
         peers = peers_of(self.world, self.wrapped, self.optimizers, self.parallel)
         clock = monotonic if peers is None else peers.clock
         run = Run(
             model=self.model,
             update=self.update,
-            loop=self.loop or (loops.epochs if steps is None else loops.steps),
+            loop=self.loop or (loops.epochs if training.steps is None else loops.steps),
             hooks=HookTable(self.hooks, steps_per_epoch=length, clock=clock),
             data=data,
             optimizers=self.optimizers,
             evaluation=Evaluation(self.plain, self.metrics, autocast=self.step.autocast),
-            max_epochs=epochs,
-            total_steps=total,
+            max_epochs=training.epochs,
+            total_steps=length_of_run(training, length),
             steps_per_epoch=length,
             world=self.world,
             peers=peers,
@@ -298,14 +455,15 @@ class Trainer:
             seed_rank(self.seed or 0, self.world)
         return run
 
-    def _loader(self, data: Data, batch_size: int, *, shuffle: bool, workers: int = 0) -> Any:
-        gives_samples = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)
-        stream = isinstance(data, torch.utils.data.IterableDataset)
+    def _loader(
+        self, data: Data, batch_size: int | None, *, shuffle: bool, workers: int = 0, limit: int | None = None
+    ) -> Any:
         _require_data(data)
-        if isinstance(data, Loader | torch.utils.data.DataLoader) or not (gives_samples or stream):
+        if batch_size is None:
             # A loader that cannot say where it is: an exact resume reads it again up to there.
             own = data if hasattr(data, "load_state_dict") else Replay(data)
-            return Sliced(own, self.world.shard) if self.world.is_many and not _deals_out(data) else own
+            own = Sliced(own, self.world.shard) if self.world.is_many and not _deals_out(data) else own
+            return own if limit is None else Limited(own, limit)
         return Loader(
             data,
             batch_size=batch_size,
@@ -314,25 +472,63 @@ class Trainer:
             device=None if self.device.type == "cpu" else self.device,
             workers=workers,
             shard=self.world.shard,
+            limit=limit,
         )
 
-    def _own_hooks(self, validate: str | None, log: str, checkpoint: str | Hook | None, best: str) -> list[Hook]:
-        hooks: list[Hook] = [Timer(), _every(log, Log())]
-        if validate is not None:
-            hooks.append(_every(validate, Evaluate()))
-        if checkpoint is not None:
-            hooks.append(checkpoint if isinstance(checkpoint, Hook) else _every(checkpoint, Checkpoint(best=best)))
-        return hooks
+
+def _settings(**given: Any) -> dict[str, Any]:
+    """Return the settings that differ from those of a config that does not have them."""
+    usual = {field.name: field.default for field in dataclasses.fields(Training)}
+    return {key: value for key, value in given.items() if value is not None and _differ(value, usual.get(key, ...))}
 
 
-def _every(amount: str, hook: Hook) -> Hook:
-    hook.every = parse(amount)
-    return hook
+def _differ(value: Any, usual: Any) -> bool:
+    return type(value) is not type(usual) or bool(value != usual)
+
+
+def _of_sections(plan: Plan, unwanted: Collection[str]) -> Iterator[Hook]:
+    """Yield the hooks that the sections of a config stand for; those that were passed as objects exist already."""
+    for name, kind in _SECTIONS.items():
+        made = (one for one in plan.hooks if one.spec.name == name and one.priority == PRIORITY[name])
+        found = None if name in unwanted else next(made, None)
+        if found is not None:
+            hook = kind(**found.spec.args)
+            hook.every = found.every
+            yield hook
+
+
+def _log_of(log: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Return the section ``log`` of a config, and the writers that were passed as objects."""
+    if isinstance(log, str) and re.fullmatch(r"[a-zA-Z_]+", log):
+        raise UserError(f"log={log!r} is no interval; write log=[{log!r}] if this is a writer or a tracker")
+    given = {"every": log} if not isinstance(log, Mapping | list | tuple) else log
+    section = dict(given) if isinstance(given, Mapping) else {"to": list(given)}
+    several = section.get("to", [])
+    items = several if isinstance(several, list | tuple) else [several]
+    made = [item for item in items if callable(getattr(item, "write", None))]
+    section["to"] = [item for item in items if not any(item is one for one in made)]
+    return {key: value for key, value in section.items() if value}, made
+
+
+def _size_of(data: Data, given: int | None, usual: int, workers: int = 0) -> int | None:
+    """Return the batch size for a dataset; None for batches, whose size is not ours to choose."""
+    gives_samples = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)
+    stream = isinstance(data, torch.utils.data.IterableDataset)
+    if not isinstance(data, Loader | torch.utils.data.DataLoader) and (gives_samples or stream):
+        return usual if given is None else given
+    for name, value in (("batch_size", given), ("workers", workers or None)):
+        if value is not None:
+            raise UserError(
+                f"{name}={value} does nothing: the data is a {type(data).__name__}, which gives batches already"
+            )
+    return None
 
 
 def _as_hook(given: Hook | Callable[[Run], Any]) -> Hook:
     if isinstance(given, type):
         raise UserError(f"hooks: {given.__name__} is a class; make an object of it: {given.__name__}()")
+    if isinstance(given, str | Mapping):  # as in a config
+        return make_hook(lower_hook(given))
     if isinstance(given, Hook):
         require_points(given)
         return given
@@ -359,15 +555,8 @@ def _schedule_hooks(schedule: Any, by: str, optimizers: Mapping[str, torch.optim
 
 
 def _own_update(update: Callable[..., Any], step: Step) -> Any:
-    """Return a user-defined update, with the engine's step if it takes one; refuse options that it would ignore."""
-    if "step" in _parameters(update):
-        return partial(update, step=step)
-    require_call(update, "update", "run", "batch")
-    ignored = {"accumulate": step.accumulate != 1, "precision": step.precision != "fp32", "clip_norm": step.clip_norm}
-    for name, given in ignored.items():
-        if given:
-            raise UserError(f"{name} does nothing with an update of your own; take (run, batch, step) and use step")
-    return update
+    """Return a user-defined update, with the engine's step if it takes one."""
+    return partial(update, step=step) if "step" in _parameters(update) else update
 
 
 def _parameters(function: Callable[..., Any]) -> Collection[str]:
@@ -375,11 +564,6 @@ def _parameters(function: Callable[..., Any]) -> Collection[str]:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
         return ()
-
-
-def _require_choice(name: str, given: str, known: Sequence[str]) -> None:
-    if given not in known:
-        raise ConfigError(f"{name}: {given!r} is not one of {', '.join(known)}", hint=suggest(str(given), known))
 
 
 def _require_parameters(model: torch.nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
@@ -405,9 +589,11 @@ def _require_objects(loss: Any, optimizer: Any) -> None:
             )
 
 
-def _require_count(name: str, given: Any) -> None:
-    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
-        raise UserError(f"{name}={given!r} is not a whole number")
+def _require_fixed_order(data: Data) -> None:
+    """Refuse a loader that shuffles where the same batches are due."""
+    sampler = getattr(data, "sampler", None)
+    if isinstance(data, torch.utils.data.DataLoader) and not isinstance(sampler, torch.utils.data.SequentialSampler):
+        raise UserError("overfit needs the same batches in every epoch, and this DataLoader shuffles; pass its dataset")
 
 
 def _require_data(data: Data) -> None:

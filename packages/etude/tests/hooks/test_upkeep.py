@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch import distributed
 
+import etude
 from etude.hooks.upkeep import SamplerSeed, SyncBuffers
 
 
@@ -51,3 +53,22 @@ def test_the_sampler_of_a_loader_or_of_its_batches_learns_the_epoch():
         SamplerSeed().before_epoch(SimpleNamespace(data={"train": loader}, epoch=4))
     SamplerSeed().before_epoch(SimpleNamespace(data={"train": [1]}, epoch=5))
     assert seen == [4, 4]
+
+
+def test_the_operation_that_gives_a_gradient_of_nan_is_named(capfd):
+    class Root(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, inputs):
+            return torch.sqrt(self.layer(inputs) * 0)  # 0, with a gradient of 0 · ∞
+
+    model = Root()
+    trainer = etude.Trainer(
+        model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loss=torch.nn.MSELoss(), quiet=True,
+        hooks=["DetectAnomaly"],
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match="SqrtBackward0|MulBackward0"), pytest.warns(UserWarning, match="torch.sqrt"):
+        trainer.fit([(torch.ones(2, 4), torch.ones(2, 1))], epochs=1)
+    assert not torch.is_anomaly_enabled()

@@ -21,10 +21,7 @@ def make(**extra):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return etude.Trainer(
-        model,
-        **{"optimizer": optimizer, "loss": nn.CrossEntropyLoss(), "quiet": True, "metrics": [Accuracy()], **extra},
-    )
+    return etude.Trainer(model, **{"optimizer": optimizer, "loss": nn.CrossEntropyLoss(), "quiet": True, **extra})
 
 
 class Rates(etude.Hook):
@@ -95,7 +92,7 @@ def test_an_update_of_ones_own_gets_the_run_and_the_batch():
     run = make(update=update).fit(data(), epochs=5, batch_size=10)
     assert run.step == 20 and seen[-1] < seen[0]
     for given in ({"accumulate": 2}, {"precision": "bf16"}, {"clip_norm": 1.0}):
-        with pytest.raises(UserError, match="does nothing with an update of your own"):
+        with pytest.raises(UserError, match="does nothing: the update .*update decides itself"):
             make(update=update, **given)
 
 
@@ -207,7 +204,7 @@ class Careless(etude.Hook):
         ({"hooks": [lambda: None]}, "is called with the run"),
         ({"update": lambda run: None}, "is called with the run and the batch"),
         ({"loop": lambda: None}, "is called with the run"),
-        ({"precision": "bf16-mixed"}, "'bf16-mixed' is not one of fp32, bf16, fp16; did you mean 'bf16'"),
+        ({"precision": "bf16-mixed"}, "precision must be one of .*, not the string 'bf16-mixed'; did you mean 'bf16'"),
         ({"nonfinite": "sotp"}, "did you mean 'stop'"),
     ],
 )
@@ -276,13 +273,13 @@ def test_an_update_without_a_loss_is_evaluated_by_metrics():
     def update(run, batch, step):
         step.learn(run, nn.functional.cross_entropy(run.model(batch[0]), batch[1]))
 
-    run = make(update=update, loss=None).fit(data(), val=data(), epochs=1, batch_size=10)
+    run = make(update=update, loss=None, metrics=[Accuracy()]).fit(data(), val=data(), epochs=1, batch_size=10)
     assert set(run.metrics) == {"accuracy"}
     assert repr(run).startswith("<Run: Sequential, step 4 of 4, accuracy 0.")
 
 
 def test_the_best_weights_of_a_trainer_are_loaded_into_a_model(tmp_path):
-    trainer = make(folder=tmp_path / "run", seed=0)
+    trainer = make(folder=tmp_path / "run", seed=0, metrics=[Accuracy()])
     trainer.fit(data(), val=data(), epochs=3, batch_size=10, checkpoint="1ep", best="accuracy")
     best = etude.load(tmp_path / "run", best=True, model=make().model)
     accuracy = float((best(data().tensors[0]).argmax(1) == data().tensors[1]).double().mean())
@@ -499,7 +496,7 @@ def test_names_and_classes_are_refused_where_objects_are_due():
     ):
         with pytest.raises(UserError, match=f"{next(iter(wrong))}='.*' is no"):
             etude.Trainer(model, **good | wrong)
-    with pytest.raises(UserError, match="epochs=1.5 is not a whole number"):
+    with pytest.raises(UserError, match="epochs must be a whole number, not 1.5"):
         etude.Trainer(model, **good).fit(Digits("train"), epochs=1.5)
     with pytest.raises(UserError, match="config is the path of a file or of a run, not a dict"):
         etude.train({"model": "MLP"})

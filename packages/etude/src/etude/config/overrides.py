@@ -122,7 +122,7 @@ def _holder(tree: Tree, path: Path, place: Place, *, new: bool) -> tuple[Any, Pa
         elif value.get(part) is None:
             if not new:
                 raise _unknown(tree, path, value, place, part=part)
-            value[part] = {}
+            value[part] = [] if isinstance(path[depth + 1], int) else {}  # hooks.0=… begins a list
             tree.places[(*way, part)] = place
         value, way = value[part], (*way, part)
         if not isinstance(value, dict | list):

@@ -12,7 +12,7 @@ import torch
 from etude.core.describe import where_of
 from etude.core.forward import Forward, named_losses, takes
 from etude.core.loop import evaluate
-from etude.core.run import Run
+from etude.core.run import Run, numbered
 from etude.dist import group
 from etude.dist import metrics as all_ranks
 from etude.errors import ConfigError, EtudeError, UserCodeError
@@ -137,6 +137,20 @@ def require_metric(metric: Any, *, at: str = "") -> Any:
             f"metric {name} {what}", at=at, hint="a metric has update(output, target), compute() and reset()"
         )
     return metric
+
+
+def by_name(metrics: Iterable[Any]) -> dict[str, Any]:
+    """Return the metrics by name; raise for two that give a result of the same name, of which one would be lost."""
+    every = list(metrics)
+    seen: dict[str, Any] = {}
+    for metric in every:
+        for name in getattr(metric, "results", (metric_name(metric),)):
+            first = seen.setdefault(name, metric)
+            if first is not metric or sum(one is metric for one in every) > 1:
+                two = f"{type(first).__name__} and {type(metric).__name__}"
+                hint = "leave one out, or give it another `name`"
+                raise ConfigError(f"two metrics give a result {name.rstrip('/')!r}: {two}", hint=hint)
+    return dict(zip(numbered(map(metric_name, every)), every, strict=True))
 
 
 def metric_name(metric: Any) -> str:

@@ -190,6 +190,28 @@ class Sliced:
             yield _cut(batch, chosen.start, chosen.stop)
 
 
+class Limited:
+    """Iterates the first ``limit`` batches of ``loader``.
+
+    >>> [batch for batch in Limited(["a", "b", "c"], 2)], len(Limited(["a"], 2))
+    (['a', 'b'], 1)
+    """
+
+    def __init__(self, loader: Any, limit: int) -> None:
+        self.loader, self.limit = loader, limit
+
+    def __len__(self) -> int:
+        return min(self.limit, len(self.loader))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # asked for before there is one: while being copied
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(self.loader, self.limit)
+
+
 def _size(batch: Any) -> int:
     """Return the number of samples in a batch: the length of its first tensor."""
     for tensor in _tensors(batch):

@@ -35,13 +35,14 @@ class Schedule(Hook):
     priority = 10
 
     def __init__(self, schedules: Sequence[SchedulePlan] | None = None) -> None:
-        self._given = schedules
+        self.given: Sequence[SchedulePlan] = schedules or ()
+        self._of_plan = schedules is None
         self._lines: list[tuple[Timeline, list[Set]]] | None = None
         self._last: list[float | None] = []
 
     def attach(self, run: Run) -> None:
         """Resolve the schedules for this run and remember the base values of the parameter groups."""
-        plans = self._given if self._given is not None else run.plan.schedules if run.plan is not None else ()
+        plans = run.plan.schedules if self._of_plan and run.plan is not None else self.given
         timelines = [resolve(p, steps_per_epoch=run.steps_per_epoch, total_steps=run.total_steps) for p in plans]
         self._lines = [(timeline, setters(run, timeline)) for timeline in timelines]
         self._last = [None] * len(timelines)
@@ -52,7 +53,7 @@ class Schedule(Hook):
 
     def curves(self) -> list[Any]:
         """Return the curves that a script has passed as objects or functions."""
-        phases = [phase for plan in self._given or () for phase in plan.phases]
+        phases = [phase for plan in self.given for phase in plan.phases]
         return [phase.curve for phase in phases if not isinstance(phase.curve, Spec)]
 
     def before_run(self, run: Run) -> None:

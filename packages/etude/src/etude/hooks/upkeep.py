@@ -1,5 +1,5 @@
 """Small housekeeping hooks: empty the allocator's cache, sync buffers over processes, set the epoch of samplers,
-warn if torch compiled nothing."""
+find the source of NaN, warn if torch compiled nothing."""
 
 from __future__ import annotations
 
@@ -68,6 +68,20 @@ class SamplerSeed(Hook):
             if set_epoch is not None:
                 set_epoch(run.epoch)
                 return
+
+
+class DetectAnomaly(Hook):
+    """Lets torch stop at the operation whose gradient is NaN, and print the line of the forward pass that called it.
+
+    Steps become much slower: use it to find the cause, and remove it again.
+    """
+
+    def before_train(self, run: Run) -> None:
+        self._before = torch.is_anomaly_enabled()
+        torch.autograd.set_detect_anomaly(True)
+
+    def after_train(self, run: Run) -> None:
+        torch.autograd.set_detect_anomaly(self._before)
 
 
 class Compiled(Hook):

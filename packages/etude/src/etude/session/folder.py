@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from etude.build import Options
     from etude.plan import Plan
 
+#: The first line of such a plan. No config begins like this, so that nobody takes one for the other.
+HEADER = "# A run of etude.Trainer, in the words of a config. It names objects that only the script can make."
 _UNSAFE = re.compile(r"[^\w.+-]+")
 _MOST_CHANGES = 1 << 20
 _LARGEST_FILE, _MOST_FILES = 256 << 10, 200

@@ -38,7 +38,7 @@ from etude.errors import ConfigError, ResumeError, UserError, printable, with_pl
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.schedule import Schedule
 from etude.hooks.signals import Signals, Stops
-from etude.plan import NOWHERE
+from etude.plan import NOWHERE, Plan
 from etude.session.faults import Faults
 from etude.session.interrupted import finish_step
 from etude.session.saver import FAILED, Saver
@@ -85,12 +85,15 @@ class Recovery:
         say: Callable[[str], Any],
         began: float | None = None,
         tree: Tree | None = None,
+        plan: Plan | None = None,
     ) -> None:
         self.run, self.options, self.say, self.tree = run, options, say, tree
+        #: What the run was asked for; ``run.plan`` is that of a config alone.
+        self.plan = run.plan if plan is None else plan
         self.signals = Signals(grace=options.grace)
         # The clock of peers counts from their common start.
         began = 0.0 if run.peers is not None else began or time.monotonic()
-        limit = run.plan.train.max_seconds if run.plan is not None else None
+        limit = self.plan.train.max_seconds if self.plan is not None else None
         self.stops = Stops(self.signals, max_seconds=limit, began=began, clock=run.clock)
         self._watchdog = Watchdog(run, say=self.say)
         self._lock: Lock | None = None
@@ -334,7 +337,7 @@ class Recovery:
         if own is not None:
             Generators().load_state_dict(own)
         else:
-            seed_rank(self.run.plan.train.seed if self.run.plan is not None else 0, self.run.world, self.run.step)
+            seed_rank(self.plan.train.seed if self.plan is not None else 0, self.run.world, self.run.step)
 
     def _begin_attempt(self) -> None:
         """Refuse to die at the same step once more; from here on it is known that a life was begun."""
@@ -347,7 +350,7 @@ class Recovery:
         self._attempts, self.stops.note = attempts, attempts.note
 
     def _start_warm(self) -> None:
-        given = dict(self.run.plan.init_from) if self.run.plan is not None else {}
+        given = dict(self.plan.init_from) if self.plan is not None else {}
         if given:
             try:
                 match = init_from(self.run.model, **{"trust": self.options.trust} | given)

@@ -28,6 +28,7 @@ from etude.events.console import Console, number
 from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
 from etude.hooks.signals import SIGNALS
+from etude.plan import Plan
 from etude.preview.notebook import in_notebook
 from etude.session import folder as folders
 from etude.session import own_update, wall_time
@@ -66,13 +67,18 @@ class Session:
         fresh: Collection[Path] = (),
         given: Sequence[str] = (),
         flags: Mapping[str, Any] | None = None,
+        plan: Plan | None = None,
+        writers: Sequence[Any] = (),
     ) -> None:
         self.fresh = fresh
         #: What ``etude.train`` was called with: the config as a script has it, and the overrides.
         self.given = given
         #: What decides results and is not in the config: flags of the command line, and how many processes train.
         self.flags = dict(flags or {}) | ({"processes": run.world.size} if run.world.is_many else {})
+        #: What the run was asked for: its own plan, or of a script's run what it was given, in the same words.
+        self.plan = run.plan if plan is None else plan
         self.run, self.options, self.tree, self.lasting = run, options, tree, lasting
+        self.writers = list(writers)
         self.began = time.monotonic() if began is None else began
         self.console = Console(quiet=True)
         self.recovery: Recovery | None = None
@@ -110,7 +116,8 @@ class Session:
             self.console = Console(log=log, quiet=quiet, notebook=in_notebook())
         except OSError as error:
             raise SaveError(f"{error.filename}: {error.strerror} ({errorcode.get(error.errno or 0, '?')})") from error
-        self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began, tree=self.tree)
+        say = self.console.say
+        self.recovery = Recovery(run, self.options, say=say, began=self.began, tree=self.tree, plan=self.plan)
         self.recovery.open()
         if run.world.is_main:
             run.events.writers += [*self._writers(), self.console]
@@ -249,14 +256,17 @@ class Session:
         return not path.exists() or path.absolute() in self.fresh
 
     def _plan_text(self) -> str:
-        return snapshot(self.tree) if self.tree is not None else ""
+        if self.tree is None:
+            return ""
+        return snapshot(self.tree) if self.run.plan is not None else f"{folders.HEADER}\n{snapshot(self.tree)}"
 
     def _writers(self) -> list[Any]:
         run = self.run
         if run.folder is None:
             return []
         own = [Jsonl(run.folder / "metrics.jsonl"), Jsonl(run.folder / "timing.jsonl", timing=True)]
-        return own + [make(spec, folder=run.folder) for spec in (run.plan.writers if run.plan else ())]
+        named = self.plan.writers if self.plan is not None else ()
+        return own + [make(spec, folder=run.folder) for spec in named] + self.writers
 
     def _where(self) -> dict[str, Any]:
         run, latest = self.run, self.run.events.latest

@@ -464,6 +464,15 @@ def _hooks(tree: Tree, root: Fields) -> list[HookPlan]:
     return [plan for path in root.take_list("hooks") if (plan := _hook(tree, path, root.findings)) is not None]
 
 
+def lower_hook(given: str | Mapping[str, Any]) -> HookPlan:
+    """Return one hook alone, as an item of ``hooks`` says it."""
+    findings: list[Finding] = []
+    plan = _hook(Tree({"hooks": [given]}), ("hooks", 0), findings)
+    if findings or plan is None:
+        raise ConfigError(findings)
+    return plan
+
+
 def _hook(tree: Tree, path: Path, findings: list[Finding]) -> HookPlan | None:
     if not isinstance(tree.get(*path), Mapping):
         spec = spec_at(tree, path, "hook", findings)

@@ -7,7 +7,7 @@ plan with one another, and ``reality`` checks what only the data and the model s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from etude import registry
@@ -15,13 +15,13 @@ from etude.config.imports import find_imports, is_folder
 from etude.errors import Finding
 from etude.fast_dataclass import field_names, replace
 from etude.inspection.check.binding import Binder
-from etude.inspection.check.contradictions import contradictions
+from etude.inspection.check.contradictions import contradictions, without_step
 from etude.inspection.check.packages import missing_trackers
 from etude.inspection.index import Index
 from etude.inspection.paths import missing_data, wrong_columns
 from etude.plan import Place, Plan, Spec
 
-__all__ = ["check", "settle"]
+__all__ = ["check", "check_settings", "settle", "without_step"]
 
 
 def check(plan: Plan) -> list[Finding]:
@@ -41,10 +41,15 @@ def settle(plan: Plan) -> tuple[Plan, list[Finding]]:
     binder = Binder(Index(imports, folders), complete=not findings)
     settled: Plan = _with_specs(plan, binder.bind)
     binder.check_groups(settled)
-    binder.check_update(settled)
-    clashes = contradictions(settled, unknown=binder.unknown)
-    own = [*clashes, *missing_data(settled), *wrong_columns(settled), *missing_trackers(settled)]
+    ignored = list(without_step(settled)) if binder.steps_itself(settled) else []
+    own = [*ignored, *check_settings(settled, unknown=binder.unknown), *missing_data(settled), *wrong_columns(settled)]
     return settled, [*findings, *binder.findings, *own]
+
+
+def check_settings(plan: Plan, *, unknown: Collection[str] = ()) -> list[Finding]:
+    """Return what is wrong with the settings of a plan, compared with one another. What a script passes to ``Trainer``
+    goes through here too. ``unknown`` are kinds of components of which nothing can be said."""
+    return [*contradictions(plan, unknown=unknown), *missing_trackers(plan)]
 
 
 def _place_of_import(plan: Plan, number: int) -> Place:

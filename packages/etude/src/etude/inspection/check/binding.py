@@ -18,7 +18,7 @@ from etude.inspection.check.packages import check_package
 from etude.inspection.index import Index, table_of
 from etude.inspection.points import meant_points
 from etude.inspection.signatures import Parameter, Signature
-from etude.plan import Optimizer, Plan, Spec, Training
+from etude.plan import Optimizer, Plan, Spec
 from etude.registry import TABLES, Registry, is_factory
 
 #: How many leading parameters the engine gives by position, by kind.
@@ -109,24 +109,12 @@ class Binder:
             hint = suggest(schedule.target, [*known, *_TARGETS, *several])
             self._tell(at, f"the schedule drives {schedule.target!r}, which no parameter group has", hint)
 
-    def check_update(self, plan: Plan) -> None:
-        """Check that a user-defined update takes the engine's ``step``; without it, settings of ``train`` have no
-        effect."""
+    def steps_itself(self, plan: Plan) -> bool:
+        """Return whether the update is user-defined and does not take the engine's ``step``."""
         if plan.update.name in ("Step", ""):
-            return
+            return False
         signature = self._signature_of("update", plan.update.name)
-        if signature is None or any(parameter.name == "step" for parameter in signature.parameters):
-            return
-        hint = "give its __init__ a parameter `step`, which does all of this, or drop the key"
-        defaults = Training()
-        for key in ("accumulate", "precision", "nonfinite"):
-            if getattr(plan.train, key) != getattr(defaults, key):
-                at = plan.places.get(("train", key), plan.update.at)
-                self._tell(at, f"train.{key} does nothing: the update {plan.update.name} decides itself", hint)
-        for optimizer in plan.optimizers.values():
-            if optimizer.clip_norm is not None or optimizer.clip_value is not None:
-                at = optimizer.spec.at
-                self._tell(at, f"clipping does nothing: the update {plan.update.name} decides itself", hint)
+        return signature is not None and all(parameter.name != "step" for parameter in signature.parameters)
 
     def _check_rules(self, optimizer: Optimizer, known: list[str] | None) -> None:
         for group in optimizer.groups if known is not None else ():

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 from etude.errors import ConfigError, Finding
 from etude.errors.spelling import nearest, suggest
-from etude.inspection.check.results import is_recorded, result_names
+from etude.inspection.check.results import is_certain, is_recorded, names_of, result_names
 from etude.inspection.length import check_length, length_of
-from etude.plan import Phase, Plan, Schedule, Spec
+from etude.plan import Phase, Plan, Schedule, Spec, Training
 from etude.units import Amount, parse
 
 #: Arguments of hooks and curves that name a result of an evaluation, and what asks for one of its own.
@@ -27,10 +27,25 @@ def contradictions(plan: Plan, *, unknown: Collection[str] = ()) -> list[Finding
     nothing can be said."""
     return [
         *check_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan, unknown), *_written(plan),
-        *_owners(plan),
+        *_owners(plan), *_metrics(plan, unknown),
         *_shards(plan), *_retention(plan), *_numbers(plan), *_losses(plan),
         *_kinds_of_targets(plan),
     ]  # fmt: skip
+
+
+def without_step(plan: Plan) -> Iterator[Finding]:
+    """Report settings that a user-defined update ignores, because it does not take the engine's ``step``."""
+    hint = "give it a parameter `step`, which does all of this, or leave the setting out"
+    defaults = Training()
+    for key in ("accumulate", "precision", "nonfinite", "nonfinite_limit"):
+        if getattr(plan.train, key) != getattr(defaults, key):
+            at = plan.places.get(("train", key), plan.update.at)
+            yield Finding(str(at), f"train.{key} does nothing: the update {plan.update.name} decides itself", hint)
+    for optimizer in plan.optimizers.values():
+        for key in ("clip_norm", "clip_value"):
+            if getattr(optimizer, key) is not None:
+                text = f"optim.{key} does nothing: the update {plan.update.name} decides itself"
+                yield Finding(str(optimizer.spec.at), text, hint)
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------
@@ -125,6 +140,21 @@ def _results(plan: Plan, unknown: Collection[str]) -> Iterator[Finding]:
             elif not is_recorded(wanted, names) and (certain or nearest(wanted, sorted(names)) is not None):
                 text = f"{spec.name}: no metric gives {wanted!r}"
                 yield Finding(str(spec.place(argument)), text, suggest(wanted, names - {"loss/"}))
+
+
+def _metrics(plan: Plan, unknown: Collection[str]) -> Iterator[Finding]:
+    """Report metrics that nothing computes, and two that give a result of the same name: one would be lost."""
+    if plan.metrics and not {"val", "test"} & set(plan.data):
+        text = f"{plan.metrics[0].name} measures nothing: metrics need data.val or data.test, which are missing"
+        yield Finding(str(plan.metrics[0].at), text)
+    seen: dict[str, Spec] = {}
+    for spec in plan.metrics if "metric" not in unknown else ():
+        for name in sorted(names_of(spec)) if is_certain(spec) else ():
+            first = seen.setdefault(name, spec)
+            if first is not spec:
+                text = f"two metrics give a result {name.rstrip('/')!r}: {first.name} and {spec.name}"
+                yield Finding(str(spec.at), text, "leave one out")
+                break
 
 
 def _written(plan: Plan) -> Iterator[Finding]:

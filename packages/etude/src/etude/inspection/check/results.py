@@ -56,5 +56,10 @@ def names_of(spec: Spec) -> set[str]:
     return {given} if isinstance(given, str) else {re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", own).lower()}
 
 
+def is_certain(spec: Spec) -> bool:
+    """Return whether :func:`names_of` knows the names; one of your own may choose its name when it is made."""
+    return spec.name in _KNOWN or isinstance(spec.args.get("name"), str)
+
+
 def is_recorded(name: str, names: set[str]) -> bool:
     return name in names or any(name.startswith(prefix) for prefix in names if prefix.endswith("/"))
