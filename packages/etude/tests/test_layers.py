@@ -25,7 +25,7 @@ LAYERS = [
     ["build"],
     ["hooks", "dialects"],
     ["core"],
-    ["checkpoint", "data", "events", "metrics", "losses", "models", "optim", "dist"],
+    ["checkpoint", "data", "events", "metrics", "losses", "models", "optim", "dist", "ledger"],
     ["inspection", "preview", "schedules"],
     ["config", "plan"],
     ["registry", "units", "builtins", "checkpoint.storage.chaos", "checkpoint.storage.trust", "checkpoint.__init__"],

@@ -116,6 +116,7 @@ def assemble(plan: Plan, options: Options) -> Run:
         peers=peers,
         clock=clock,
         plan=plan,
+        ledger=plan.ledger,
         steps_per_epoch=steps_per_epoch,
         max_epochs=plan.train.epochs,
         total_steps=length_of_run(plan.train, steps_per_epoch),

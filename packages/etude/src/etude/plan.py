@@ -240,6 +240,8 @@ class Plan:
     writers: tuple[Spec, ...] = ()
     train: Training
     parallel: Parallel = Parallel()
+    #: Whether every step gets a row in the ledger.
+    ledger: bool = True
     #: Weights to start from (not a resume): path, prefix maps, strictness; see ``checkpoint.warm``.
     init_from: Mapping[str, Any] = field(default_factory=dict)
     #: The config in its own dialect's words, resolved; what the dialect's own builder and ``plan.yaml`` use.

@@ -140,6 +140,8 @@ class Trainer:
     weights to start from: a path, or a mapping as in a config. All settings are checked as those of a config are, and
     are in the ``plan.yaml`` of the run's folder.
 
+    ``ledger=False`` leaves out ``ledger.bin``, with its 32 bytes for each step.
+
     Under torchrun all processes train one model together: ``parallel`` says how (``"ddp"``, ``{"strategy": "fsdp",
     "wrap": ["Block"]}``), and ``batch_size`` is that of all of them.
     """
@@ -172,6 +174,7 @@ class Trainer:
         init_from: str | Path | Mapping[str, Any] | None = None,
         quiet: bool = False,
         parallel: str | Mapping[str, Any] | Parallel = "auto",
+        ledger: bool = True,
     ) -> None:
         _require_objects(loss, optimizer)
         if loop is not None:
@@ -218,7 +221,7 @@ class Trainer:
         self.metrics = by_name(require_metric(metric) for metric in metrics)
         self.hooks = [_as_hook(hook) for hook in [*hooks, *_schedule_hooks(schedule, schedule_by, self.optimizers)]]
         self.parts = dict(parts or {})
-        self.folder, self.seed, self.quiet = folder, seed, quiet
+        self.folder, self.seed, self.quiet, self.ledger = folder, seed, quiet, ledger
 
     def on(self, point: str, *, every: str | int | Amount | None = None, priority: int = 50) -> Callable[[F], F]:
         """Call the decorated function with the run at ``point``.
@@ -447,6 +450,7 @@ class Trainer:
             world=self.world,
             peers=peers,
             clock=clock,
+            ledger=self.ledger,
         )
         # An update of one's own may use the step, whose scale and skipped steps are state too.
         run.extra_parts |= self.parts | ({"step": self.step} if self.update is not self.step else {})

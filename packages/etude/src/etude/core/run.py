@@ -55,6 +55,8 @@ class Run:
     #: The time that decisions are taken by: with several ranks the same on all of them.
     clock: Callable[[], float] = monotonic
     plan: Plan | None = None
+    #: Whether every step gets a row in ``ledger.bin``.
+    ledger: bool = True
     folder: Path | None = None
     #: The runner or trainer of another system that this run belongs to.
     runner: Any = None
@@ -75,6 +77,9 @@ class Run:
 
     batch: Any = None
     outputs: Any = None
+    #: The loss of the last step and the norm of its gradients, on their device; None where the update has none.
+    loss: Any = None
+    norm: Any = None
     metrics: dict[str, float] = field(default_factory=dict)
     stopping: str | None = None
     exit_code: int = 0

@@ -158,7 +158,8 @@ class Step:
         if self._stepping is not None:
             self._stepping.unscale(self.optimizers)  # before clipping, which has to see the true norm
         if self._clips:
-            run.events.put("grad_norm", self._clip(run))
+            run.norm = self._clip(run)
+            run.events.put("grad_norm", run.norm)
         run.hooks.before_update(run)
         if self._stepping is None:
             for optimizer in self.optimizers:
@@ -190,6 +191,7 @@ class Step:
     def _drop(self, run: Run, losses: Losses, loss: Tensor) -> None:
         """Drop the group that contains a bad loss."""
         self._forget()
+        run.loss = loss.detach()
         self._guard.refuse(run, losses, self._guard.is_finite(loss))
 
     def _forget(self) -> None:
@@ -221,7 +223,8 @@ class Step:
 
     def _record(self, run: Run, losses: Losses, loss: Tensor) -> None:
         """Record the loss and, where there are several, each of them."""
-        named = {self._label: loss}
+        run.loss = loss.detach()
+        named = {self._label: run.loss}
         if len(losses) > 1:
             named |= {f"loss/{name}": value for name, value in losses.items()}
         for name, value in named.items():

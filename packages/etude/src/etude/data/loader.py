@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -102,6 +103,9 @@ class Loader:
         self._new_pool = partial(Pool, deadline=timeout, restarts=restarts, start_method=start_method)
         self._pool: Pool | None = None
         self.epoch = self._batch = self._start = 0
+        #: What the last batch was made of: epoch, batch, indices.
+        self.task: Task | None = None
+        self._ahead: deque[Task] = deque()
         self._stream_state: Any = None
 
     def _unordered(self, asked_for_order: bool) -> Source:
@@ -157,6 +161,7 @@ class Loader:
         for fetched in results if self.device is None else ahead(results, self._moved):
             # Counts what is handed out, not what workers or the device have ahead.
             self._batch += 1
+            self.task = self._ahead.popleft()
             self._stream_state, self.weight = fetched.state, fetched.weight
             yield fetched.batch
         self._require_a_batch()
@@ -170,7 +175,11 @@ class Loader:
 
     def _tasks(self, start: int, state: Any) -> Iterator[Task]:
         tasks = self._source.tasks(self.epoch, start, state)
-        return tasks if self.limit is None else islice(tasks, max(0, self.limit - start))
+        self._ahead = ahead = deque()
+        # Workers and the device are ahead of what is handed out: each task waits here for its batch.
+        for task in tasks if self.limit is None else islice(tasks, max(0, self.limit - start)):
+            ahead.append(task)
+            yield task
 
     def _results(self, tasks: Iterator[Task]) -> Iterator[Fetched]:
         for fetched in self._made(tasks):

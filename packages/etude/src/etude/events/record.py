@@ -106,7 +106,7 @@ class Events:
 
     def _pack(self, name: str, values: list[Any]) -> None:
         """Turn many pending values into one row."""
-        self._rows[name].append(_row(values))
+        self._rows[name].append(one_row(values))
         values.clear()
 
     def put_media(self, kind: str, name: str, value: Any) -> None:
@@ -294,7 +294,7 @@ def without_timing(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if not name.startswith(TIMING_PREFIXES)}
 
 
-def _row(values: list[Any]) -> Any:
+def one_row(values: list[Any]) -> Any:
     """Return many values as one tensor, on the device that they are on."""
     import torch
 

@@ -28,6 +28,8 @@ from etude.events.console import Console, number
 from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
 from etude.hooks.signals import SIGNALS
+from etude.ledger.rows import FILE as LEDGER
+from etude.ledger.writer import Ledger, Noting
 from etude.plan import Plan
 from etude.preview.notebook import in_notebook
 from etude.session import folder as folders
@@ -264,7 +266,10 @@ class Session:
         run = self.run
         if run.folder is None:
             return []
-        own = [Jsonl(run.folder / "metrics.jsonl"), Jsonl(run.folder / "timing.jsonl", timing=True)]
+        own: list[Any] = [Jsonl(run.folder / "metrics.jsonl"), Jsonl(run.folder / "timing.jsonl", timing=True)]
+        if run.ledger:
+            own.append(Ledger(run.folder / LEDGER))
+            run.hooks.add(Noting(own[-1]))
         named = self.plan.writers if self.plan is not None else ()
         return own + [make(spec, folder=run.folder) for spec in named] + self.writers
 

@@ -36,6 +36,7 @@ from etude.units import UNREAD, Amount, parse
 SECTIONS = (
     "name", "folder", "imports", "model", "loss", "data", "optim", "schedule", "train", "metrics", "hooks",
     "checkpoint", "log", "update", "loop", "init_from", "parallel",
+    "ledger",
 )  # fmt: skip
 #: Keys that every config file may have beside the sections; reading has used them up.
 READING_KEYS = ("_base_", "defaults", "env", "extra")
@@ -116,6 +117,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         dialect="native",
         name=root.take("name", str, default=_name_of(tree)),
         folder=_folder(root),
+        ledger=root.take("ledger", bool, default=True),
         imports=tuple(_strings(root, "imports")),
         model=model or _nothing("model"),
         losses=root.take_specs("loss", "loss"),

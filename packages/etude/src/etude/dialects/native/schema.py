@@ -35,6 +35,7 @@ SAMPLE: Mapping[str, Any] = {
 #: What stands in each section, for editors and for the reference.
 TEXTS = {
     "name": "name of the run and of its folder",
+    "ledger": "write 32 bytes per step, so that each step can be found and replayed",
     "folder": "folder for runs",
     "imports": "modules or files that register your own components",
     "env": "environment variables that ${env:NAME} may read",

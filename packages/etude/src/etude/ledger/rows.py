@@ -1,0 +1,149 @@
+"""Reads, verifies and extends ``ledger.bin``: a header of 32 bytes, then 32 bytes per step.
+
+A row holds the number of the step (counted from one, as in log lines), the norm of the gradients before clipping (NaN
+without clipping or between two updates), a digest of the samples in the batch (0 if they are unknown), the loss, and a
+rolling digest of the row and of all rows before it. So two equal rolling digests mean two equal histories, and the first
+difference between two runs is found by bisection. Numbers are little-endian; the digests find differences and damage,
+they are no protection against somebody who forges them on purpose.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etude.errors import ResumeError, printable
+
+FILE = "ledger.bin"
+ROW = np.dtype([("step", "<u4"), ("norm", "<f4"), ("ids", "<u8"), ("loss", "<f8"), ("digest", "<u8")])
+HEADER = b"etude ledger 1\n".ljust(32, b"\0")
+#: An odd number, so that it has an inverse modulo 2^64.
+_FACTOR = 0x9E3779B97F4A7C15
+_LONGEST = 1 << 12
+_Words = np.ndarray[Any, np.dtype[np.uint64]]
+Rows = np.ndarray[Any, np.dtype[np.void]]
+
+
+def size_of(rows: int) -> int:
+    """Return the size of a file with so many rows."""
+    return len(HEADER) + rows * ROW.itemsize
+
+
+def read(path: str | Path) -> Rows:
+    """Return all rows of a ledger, or of the one in a run's folder. Raise an error that names the first damaged row."""
+    path = Path(path, FILE) if os.path.isdir(path) else Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        hint = "the run was made with `ledger: false` or by an older etude" if not path.exists() else error.strerror
+        raise ResumeError(f"{printable(str(path))}: there is no ledger of steps to read ({hint})") from error
+    if not data.startswith(HEADER[:13]):
+        raise ResumeError(f"{printable(str(path))} is not a ledger of steps")
+    whole = (len(data) - len(HEADER)) // ROW.itemsize  # a killed run may leave a part of a row
+    rows = np.frombuffer(data, ROW, max(0, whole), len(HEADER)) if whole > 0 else np.empty(0, ROW)
+    wrong = first_damaged(rows)
+    if wrong is not None:
+        raise ResumeError(f"{printable(str(path))}: row {wrong + 1} (step {rows['step'][wrong]}) is damaged")
+    return rows
+
+
+def first_damaged(rows: Rows) -> int | None:
+    """Return the index of the first row that does not follow from the rows before it; None if all do."""
+    digest, steps = 0, rows["step"].astype(np.int64)
+    for start in range(0, len(rows), _LONGEST):
+        block = rows[start : start + _LONGEST]
+        expected = chained(block, digest)
+        different = np.flatnonzero(expected != block["digest"])
+        if len(different):
+            return start + int(different[0])
+        digest = int(expected[-1])
+    jumps = np.flatnonzero(np.diff(steps) != 1)
+    return int(jumps[0]) + 1 if len(jumps) else None
+
+
+def made(
+    first_step: int,
+    losses: np.ndarray[Any, Any],
+    norms: np.ndarray[Any, Any],
+    ids: Sequence[Any],
+    digest: int,
+) -> Rows:
+    """Return rows for consecutive steps. ``digest`` is that of the last row before them, 0 at the beginning."""
+    rows = np.empty(len(losses), ROW)
+    rows["step"] = np.arange(first_step, first_step + len(losses))
+    rows["loss"], rows["ids"] = losses, digests_of(ids)
+    with np.errstate(over="ignore"):  # a norm in double precision may be infinite here
+        rows["norm"] = norms
+    for start in range(0, len(rows), _LONGEST):
+        block = rows[start : start + _LONGEST]
+        block["digest"] = chained(block, digest)
+        digest = int(block["digest"][-1])
+    return rows
+
+
+def chained(rows: Rows, digest: int) -> _Words:
+    """Return the rolling digests of rows that follow one with ``digest``.
+
+    Each is ``previous * FACTOR + mixed(row)`` modulo 2^64, computed for all rows at once.
+    """
+    words = np.ascontiguousarray(rows).view("<u8").reshape(len(rows), ROW.itemsize // 8)
+    each = _mixed(words[:, 0] + _mixed(words[:, 1] + _mixed(words[:, 2])))
+    powers, inverses = _powers()
+    sums = np.cumsum(each * inverses[: len(rows)], dtype=np.uint64) + np.uint64(digest)
+    return sums * powers[: len(rows)]
+
+
+def digests_of(batches: Sequence[Any]) -> _Words:
+    """Return a digest for each batch, given as its sample indices in their order; 0 for None."""
+    arrays = [None if batch is None else _numbers(batch) for batch in batches]
+    found = np.zeros(len(arrays), np.uint64)
+    there = [number for number, array in enumerate(arrays) if array is not None and len(array)]
+    if not there:
+        return found
+    known = [array for array in arrays if array is not None and len(array)]
+    sizes = np.array([len(array) for array in known])
+    starts = np.cumsum(sizes) - sizes
+    flat = np.concatenate(known)
+    position = np.arange(len(flat), dtype=np.uint64) - np.repeat(starts, sizes).astype(np.uint64)
+    sums = np.add.reduceat(_mixed(flat ^ _mixed(position)), starts)
+    found[there] = _mixed(sums + sizes.astype(np.uint64))
+    return found
+
+
+def _numbers(batch: Any) -> _Words:
+    """Return the indices of a batch as numbers; any other kind by its text."""
+    array = np.asarray(batch)
+    if array.ndim == 1 and array.dtype.kind in "iu":
+        return array.astype(np.int64, copy=False).view(np.uint64)
+    items: Iterable[Any] = batch
+    return np.array([_number(item) for item in items], np.uint64)
+
+
+def _number(item: Any) -> int:
+    if isinstance(item, int):
+        return item % (1 << 64)
+    digest = 0xCBF29CE484222325
+    for byte in repr(item).encode():
+        digest = ((digest ^ byte) * 0x100000001B3) % (1 << 64)
+    return digest
+
+
+def _mixed(values: Any) -> _Words:
+    """Spread every bit of 64-bit words over the whole word."""
+    values = values + np.uint64(_FACTOR)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found: _Words = values ^ (values >> np.uint64(31))
+    return found
+
+
+@cache
+def _powers() -> tuple[_Words, _Words]:
+    """Return the powers of the factor and of its inverse, from the first on."""
+    inverse = pow(_FACTOR, -1, 1 << 64)
+    return tuple(np.cumprod(np.full(_LONGEST, one, np.uint64), dtype=np.uint64) for one in (_FACTOR, inverse))  # type: ignore[return-value]
