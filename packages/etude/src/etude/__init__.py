@@ -15,7 +15,7 @@ _NAMES = {
     "MODELS": "etude.registry", "LOSSES": "etude.registry", "DATASETS": "etude.registry",
     "OPTIMIZERS": "etude.registry", "SCHEDULES": "etude.registry", "LOOPS": "etude.registry",
     "UPDATES": "etude.registry", "HOOKS": "etude.registry", "METRICS": "etude.registry", "WRITERS": "etude.registry",
-    "Trainer": "etude.trainer", "summary": "etude.models.summary",
+    "Trainer": "etude.trainer", "replay": "etude.ledger.replay", "summary": "etude.models.summary",
 }  # fmt: skip
 
 __all__ = ["__version__", *_NAMES]
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from etude.errors import ConfigError as ConfigError
     from etude.inference.load import export as export
     from etude.inference.load import load as load
+    from etude.ledger.replay import replay as replay
     from etude.models.summary import summary as summary
     from etude.plan import Plan as Plan
     from etude.registry import DATASETS as DATASETS

@@ -151,14 +151,19 @@ def train_config(
     """Train and return the run, also one that a signal has stopped: ``run.exit_code`` is that of the command."""
     from etude.core.loop import train as train_run
 
-    run, session = _prepared(config, overrides, dialect, options, trial)
+    run, session = build_session(config, options, overrides, dialect=dialect, trial=trial)
     with session:
         train_run(run)
     return run
 
 
-def _prepared(
-    config: str | Path | Plan, overrides: Sequence[str], dialect: str, options: Options | None, trial: Trial | None
+def build_session(
+    config: str | Path | Plan,
+    options: Options | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    dialect: str = "",
+    trial: Trial | None = None,
 ) -> tuple[Run, Session]:
     """Read, check and build a run; return it and the session to train it in."""
     from etude.build import Options

@@ -30,6 +30,7 @@ HARMLESS = (
     "train.gradient_checkpointing", "train.channels_last",
     "train.nonfinite", "train.nonfinite_limit", "metrics", "data.val", "data.test",
     "parallel", "hooks.Checkpoint", "hooks.Log", "hooks.Timer", "hooks.Evaluate",
+    "hooks.Alerts", "hooks.Profiler", "ledger",
 )  # fmt: skip
 #: Says in which words the facts are written; plans of different versions cannot be compared with each other.
 VERSION_KEY, VERSION = "facts", 1

@@ -40,6 +40,7 @@ VERBS = {
     "runs": ("looking.runs", "list the runs below a folder"),
     "show": ("looking.show", "show one run in the terminal"),
     "diff": ("looking.diff", "explain why two runs differ"),
+    "replay": ("looking.replay", "run one step of a run again and look into it"),
     "report": ("looking.report", "write runs as one offline HTML page, or as a picture"),
     "board": ("looking.board", "watch all runs below a folder in the browser"),
     "ckpt": ("ckpt", "inspect, verify, convert and average checkpoints"),

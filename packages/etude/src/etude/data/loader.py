@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import islice, tee
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -105,7 +104,7 @@ class Loader:
         self.epoch = self._batch = self._start = 0
         #: What the last batch was made of: epoch, batch, indices.
         self.task: Task | None = None
-        self._ahead: deque[Task] = deque()
+        self._ahead: Iterator[Task] = iter(())
         self._stream_state: Any = None
 
     def _unordered(self, asked_for_order: bool) -> Source:
@@ -161,7 +160,7 @@ class Loader:
         for fetched in results if self.device is None else ahead(results, self._moved):
             # Counts what is handed out, not what workers or the device have ahead.
             self._batch += 1
-            self.task = self._ahead.popleft()
+            self.task = next(self._ahead)
             self._stream_state, self.weight = fetched.state, fetched.weight
             yield fetched.batch
         self._require_a_batch()
@@ -175,11 +174,10 @@ class Loader:
 
     def _tasks(self, start: int, state: Any) -> Iterator[Task]:
         tasks = self._source.tasks(self.epoch, start, state)
-        self._ahead = ahead = deque()
+        tasks = tasks if self.limit is None else islice(tasks, max(0, self.limit - start))
         # Workers and the device are ahead of what is handed out: each task waits here for its batch.
-        for task in tasks if self.limit is None else islice(tasks, max(0, self.limit - start)):
-            ahead.append(task)
-            yield task
+        tasks, self._ahead = tee(tasks)
+        return tasks
 
     def _results(self, tasks: Iterator[Task]) -> Iterator[Fetched]:
         for fetched in self._made(tasks):

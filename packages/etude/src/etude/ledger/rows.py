@@ -2,9 +2,9 @@
 
 A row holds the number of the step (counted from one, as in log lines), the norm of the gradients before clipping (NaN
 without clipping or between two updates), a digest of the samples in the batch (0 if they are unknown), the loss, and a
-rolling digest of the row and of all rows before it. So two equal rolling digests mean two equal histories, and the first
-difference between two runs is found by bisection. Numbers are little-endian; the digests find differences and damage,
-they are no protection against somebody who forges them on purpose.
+rolling digest of the row and of all rows before it. So two equal rolling digests mean two equal histories, and the
+first difference between two runs is found by bisection. Numbers are little-endian. The digests find differences and
+damage; they are no protection against somebody who forges them on purpose.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etude.core.hook import Hook
+from etude.errors import Diverged
 from etude.events.record import Record, one_row
 from etude.ledger import rows
 
@@ -34,8 +35,7 @@ class Ledger:
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._count, self._digest = self._opened()
         self._kept = b""
-        self._noted: list[tuple[Any, Any, Any]] = []
-        self._first = 0
+        self._noted: list[tuple[int, Any, Any, Any]] = []
         #: Rows that a resume has cut off. The steps are done again, and must come out the same.
         self._cut: rows.Rows = np.empty(0, rows.ROW)
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -62,10 +62,8 @@ class Ledger:
 
     def note(self, run: Run) -> None:
         """Note the step that has just been done. Called at ``after_step``."""
-        if not self._noted:
-            self._first = run.step + 1
         loss = run.loss if run.loss is not None else _loss_in(run.outputs)
-        self._noted.append((loss, run.norm, getattr(run.data.get("train"), "task", None)))
+        self._noted.append((run.step + 1, loss, run.norm, getattr(run.data["train"], "task", None)))
         run.norm = None
         if len(self._noted) >= _MANY:
             self._pack()
@@ -77,11 +75,11 @@ class Ledger:
 
     def _pack(self) -> None:
         noted, self._noted = self._noted, []
-        losses, norms, tasks = zip(*noted, strict=True)
+        steps, losses, norms, tasks = zip(*noted, strict=True)
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="etude-ledger", daemon=True)
             self._thread.start()
-        self._jobs.put((self._first, _packed(losses), _packed(norms), tasks))
+        self._jobs.put((steps[0], _packed(losses), _packed(norms), tasks))
 
     def _wait(self) -> None:
         """Wait until the thread has written everything."""
@@ -176,20 +174,25 @@ class Ledger:
 
 
 class Noting(Hook):
-    """Notes each step in the ledger, after all hooks that could still change it."""
+    """Notes each step in the ledger before any other hook acts: one of them may save, or fail."""
 
-    priority = 200
+    priority = -(1 << 30)
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def calls(self) -> Mapping[str, Any]:
-        return {"after_step": self._ledger.note}
+        return {"after_step": self._ledger.note, "on_error": self._note_failed}
+
+    def _note_failed(self, run: Run) -> None:
+        """Note the step that a loss ended which is not finite: that is the step somebody will want to see."""
+        if isinstance(run.error, Diverged) and run.stage == "step":
+            self._ledger.note(run)
 
 
 def _loss_in(outputs: Any) -> Any:
     """Return the loss in what an update of your own has returned; None if it shows none."""
-    loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+    loss: Any = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     if hasattr(loss, "detach") and loss.ndim == 0:
         return loss.detach()
     return loss if isinstance(loss, int | float) else None

@@ -23,7 +23,7 @@ from etude.core.run import Run
 from etude.dialects.config_lines import point_out
 from etude.dist import group, reports
 from etude.dist.heartbeat import Heartbeat
-from etude.errors import EtudeError, ResumeError, SaveError, Stopped, UserError
+from etude.errors import Diverged, EtudeError, ResumeError, SaveError, Stopped, UserError
 from etude.events.console import Console, number
 from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
@@ -178,6 +178,8 @@ class Session:
             if close is not None:
                 close()
         unused = error is not None and self._is_unused(error)
+        if isinstance(error, Diverged) and self._has_ledger and not unused:
+            error.args = (f"{error}; `etude replay {relative(self.run.folder)} --until-spike` shows it",)  # type: ignore[arg-type]
         try:
             if self.recovery is not None:
                 self.recovery.close(error, discard=self._discard if unused else None)
@@ -191,6 +193,10 @@ class Session:
                 self.status.end(error, note=self._advice())
             self.run.events.close(self.console.say)
             self._part(error)
+
+    @property
+    def _has_ledger(self) -> bool:
+        return any(isinstance(writer, Ledger) for writer in self.run.events.writers)
 
     def _part(self, error: BaseException | None) -> None:
         """Wait for the other ranks at the end: a rank that leaves early would look like a lost one."""

@@ -40,6 +40,7 @@ class Csv(TensorData):
         for name in (*([] if predicts else [target]), *self.columns):
             if name not in header:
                 raise ConfigError(f"{file}:1: no column is called {name!r}", hint=suggest(name, header))
+        self._file, self._numbers = file, [line for line, _ in rows]
         places = [header.index(name) for name in self.columns]
         features = [[_number(row[place], file, line, header[place]) for place in places] for line, row in rows]
         values = torch.tensor(features, dtype=torch.float32).view(len(rows), len(places))
@@ -52,6 +53,10 @@ class Csv(TensorData):
             require_classes(wanted, self.classes, f"{file}: column {target!r}")
         self.classes, targets = _targets(wanted, self.classes)
         super().__init__(values, targets)
+
+    def origin(self, index: int) -> str:
+        """Return file and line of a sample."""
+        return f"{self._file}:{self._numbers[index]}"
 
     @property
     def shared(self) -> dict[str, Any]:

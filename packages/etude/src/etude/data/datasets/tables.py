@@ -112,6 +112,11 @@ class Jsonl(Rows):
     def fingerprint(self) -> str:
         return checksum_of_files(self.files, root=self.files[0].parent)
 
+    def origin(self, index: int) -> str:
+        """Return file and line of a sample."""
+        file, start = self._lines[index]
+        return f"{file}:{sum(1 for other, begin in self._lines if other == file and begin <= start)}"
+
     def row(self, index: int) -> Mapping[str, Any]:
         file, start = self._lines[index]
         with file.open("rb") as stream:
