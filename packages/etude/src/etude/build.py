@@ -29,10 +29,11 @@ from etude.core.update import Step
 from etude.data.loader import Loader, is_stream
 from etude.data.seeds import seed_rank
 from etude.dist import group, reports, same_code
+from etude.dist.mesh import Mesh
 from etude.dist.peers import Peers, mean_over_ranks
 from etude.dist.torchft import Place, Replicas
 from etude.dist.world import ALONE, World
-from etude.dist.wrap import Wrapped, require_fitting, strategy_of, wrap
+from etude.dist.wrap import Wrapped, mesh_of, require_fitting, strategy_of, whole_losses, wrap
 from etude.errors import ConfigError, EtudeError, UserCodeError, placed
 from etude.events.record import is_timing
 from etude.fast_dataclass import field, record, replace
@@ -90,20 +91,21 @@ def assemble(plan: Plan, options: Options) -> Run:
     import_modules(plan)
     seed_everything(plan.train)
     device = pick_device(plan.train.device, world)
+    mesh = mesh_of(plan.parallel, world)
     join_ranks(world, device)
     model = _model(plan, device)
-    data = _loaders(plan, device, world, world.shard if place is None else place.shard)
-    wrapped = wrap(model, plan.parallel, world, device, by_hand=plan.update.name != "Step")
+    data = _loaders(plan, device, mesh, mesh.share if place is None else place.share)
+    wrapped = wrap(model, plan.parallel, mesh, device, by_hand=plan.update.name != "Step")
     # After the model was wrapped: FSDP puts other parameters in place of the model's.
     optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
-    losses = _losses(plan.losses, device)
+    losses = whole_losses(_losses(plan.losses, device), mesh)
     forward = Forward(wrapped.called, losses)
     compiles = bool(plan.train.compile) and can_compile(_words_of_compile(plan.train), device)
     if compiles:
         forward = _compiled(forward, _words_of_compile(plan.train))
     step, update = _update(plan, forward, optimizers, device)
     steps_per_epoch = length_of_epoch(data["train"], plan.train)
-    peers = _peers_of_plan(plan, world, place, wrapped, optimizers)
+    peers = _peers_of_plan(plan, world, mesh, place, wrapped, optimizers)
     clock = monotonic if peers is None else peers.clock
     run = Run(
         model=model,
@@ -113,6 +115,7 @@ def assemble(plan: Plan, options: Options) -> Run:
         data=data,
         optimizers=optimizers,
         world=world,
+        mesh=mesh,
         peers=peers,
         clock=clock,
         plan=plan,
@@ -147,10 +150,15 @@ def _model(plan: Plan, device: torch.device) -> torch.nn.Module:
 
 
 def _peers_of_plan(
-    plan: Plan, world: World, place: Place | None, wrapped: Wrapped, optimizers: dict[str, torch.optim.Optimizer]
+    plan: Plan,
+    world: World,
+    mesh: Mesh,
+    place: Place | None,
+    wrapped: Wrapped,
+    optimizers: dict[str, torch.optim.Optimizer],
 ) -> Any:
     """Return the processes that train with this one: replicas, which come and go, or ranks. None if there are none."""
-    peers = peers_of(world, wrapped, optimizers, plan.parallel)
+    peers = peers_of(world, mesh, wrapped, optimizers, plan.parallel)
     if place is None:
         return peers
     return Replicas(place, at=str(plan.parallel.at), timeout=reports.timeout().total_seconds())
@@ -165,7 +173,7 @@ def _start_together(run: Run, plan: Plan, place: Place | None) -> None:
     elif run.peers is not None:
         compare_ranks(run, facts(plan))
         # Only now: until here all ranks draw the same numbers, and so the same weights.
-        seed_rank(plan.train.seed, run.world)
+        seed_rank(plan.train.seed, run.place.stream)
 
 
 def join_replicas(run: Run) -> None:
@@ -190,10 +198,11 @@ def _replica(parallel: Parallel, world: World) -> Place | None:
 
 def for_world(plan: Plan, world: World) -> Plan:
     """Return the plan with the global batch size, if the config gives that of one process."""
+    shares = max(1, world.size // plan.parallel.together)
     data = {
         split: loader
         if loader.batch_size_per_rank is None
-        else replace(loader, batch_size=loader.batch_size_per_rank * world.size, batch_size_per_rank=None)
+        else replace(loader, batch_size=loader.batch_size_per_rank * shares, batch_size_per_rank=None)
         for split, loader in plan.data.items()
     }
     return replace(plan, data=data)
@@ -220,14 +229,14 @@ def wrap_for(
     model: torch.nn.Module,
     optimizers: Mapping[str, torch.optim.Optimizer],
     parallel: Parallel,
-    world: World,
+    mesh: Mesh,
     device: torch.device,
     *,
     by_hand: bool = False,
 ) -> Wrapped:
     """Wrap a model whose optimizers exist already. Where FSDP replaces parameters, the optimizers get the new ones."""
     before = dict(model.named_parameters())
-    wrapped = wrap(model, parallel, world, device, by_hand=by_hand)
+    wrapped = wrap(model, parallel, mesh, device, by_hand=by_hand)
     names = {id(param): name for name, param in before.items()}
     after = dict(model.named_parameters())
     for optimizer in optimizers.values():
@@ -237,13 +246,14 @@ def wrap_for(
 
 
 def peers_of(
-    world: World, wrapped: Wrapped, optimizers: dict[str, torch.optim.Optimizer], parallel: Parallel
+    world: World, mesh: Mesh, wrapped: Wrapped, optimizers: dict[str, torch.optim.Optimizer], parallel: Parallel
 ) -> Peers | None:
     """Return the other ranks, if there are any and the optimizers can work with them."""
     if not world.is_many:
         return None
-    require_fitting(optimizers, strategy_of(parallel, world), at=str(parallel.at))
-    return Peers(world, sync=wrapped.sync, by_hand=wrapped.by_hand, carrier=wrapped.carrier)
+    strategy = "split" if mesh.is_split else strategy_of(parallel, mesh)
+    require_fitting(optimizers, strategy, at=str(parallel.at))
+    return Peers(world, sync=wrapped.sync, by_hand=wrapped.by_hand, finish=wrapped.finish, carrier=wrapped.carrier)
 
 
 def compare_ranks(run: Run, known: Mapping[str, Any]) -> None:
@@ -344,12 +354,12 @@ def pick_device(name: str, world: World = ALONE) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _loaders(plan: Plan, device: torch.device, world: World, shard: tuple[int, int]) -> dict[str, Any]:
+def _loaders(plan: Plan, device: torch.device, mesh: Mesh, share: tuple[int, int]) -> dict[str, Any]:
     """Build the loaders of all splits, the training data first: the others take its columns and classes."""
     made: dict[str, Any] = {}
     for split in sorted(plan.data, key=lambda split: split != "train"):
         train = made["train"].dataset if "train" in made else None
-        own = shard if split == "train" else world.shard
+        own = share if split == "train" else mesh.share
         made[split] = _loader(split, plan.data[split], plan, device, own, train)
     return {split: made[split] for split in plan.data}
 

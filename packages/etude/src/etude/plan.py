@@ -170,6 +170,67 @@ class Training:
     max_seconds: float | None = None
 
 
+#: The words of a tensor-parallel plan: how the weights of a module are split.
+TENSOR_WORDS = ("column", "row", "sequence", "replicate")
+#: Schedules of ``torch.distributed.pipelining``, and how many stages each process holds.
+PIPELINE_SCHEDULES = {
+    "gpipe": ("GPipe", 1), "1f1b": ("1F1B", 1), "interleaved_1f1b": ("Interleaved1F1B", 2),
+    "looped_bfs": ("LoopedBFS", 2), "interleaved_zero_bubble": ("InterleavedZeroBubble", 2),
+    "zbv_zero_bubble": ("ZBVZeroBubble", 2), "dual_pipe_v": ("DualPipeV", 2),
+}  # fmt: skip
+
+
+@record(kw_only=True)
+class Tensor:
+    """How the weights of single layers are split over processes that compute them together."""
+
+    size: int = 1
+    #: Pattern of module names → ``column``, ``row``, ``sequence`` or ``replicate``; empty: that of a known family.
+    plan: Mapping[str, str] = field(default_factory=dict)
+    at: Place = NOWHERE
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+
+@record(kw_only=True)
+class Pipeline:
+    """How the layers are dealt out to stages through which every batch passes in parts."""
+
+    size: int = 1
+    schedule: str = "1f1b"
+    #: Parts of each process's batch; None: two for each stage.
+    microbatches: int | None = None
+    #: Module names of each stage, ranges as ``layers.0-3``; empty: layers are dealt out evenly.
+    stages: tuple[tuple[str, ...], ...] = ()
+    at: Place = NOWHERE
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+    @property
+    def held(self) -> int:
+        """How many stages each process holds."""
+        return PIPELINE_SCHEDULES[self.schedule][1]
+
+    @property
+    def count(self) -> int:
+        """How many stages there are."""
+        return self.size * self.held
+
+    @property
+    def parts(self) -> int:
+        """Parts of each process's batch."""
+        return self.microbatches or 2 * self.count
+
+
+@record(kw_only=True)
+class Context:
+    """How sequences are cut over processes."""
+
+    size: int = 1
+    #: Pattern of buffer names → the dimension of positions, along which they are cut too.
+    buffers: Mapping[str, int] = field(default_factory=dict)
+    at: Place = NOWHERE
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+
 @record(kw_only=True)
 class Parallel:
     """How several processes train one model."""
@@ -195,19 +256,77 @@ class Parallel:
     shards: int | None = None
     #: Processes leave and join while the others train on, by torchft.
     fault_tolerant: bool = False
+    #: Processes that work on one share of the data: on the same weights, on other layers, on other parts of sequences.
+    tensor: Tensor = Tensor()
+    pipeline: Pipeline = Pipeline()
+    context: Context = Context()
     at: Place = NOWHERE
+
+    @property
+    def together(self) -> int:
+        """How many processes work on one share of the data."""
+        return self.tensor.size * self.pipeline.size * self.context.size
+
+    @property
+    def is_split(self) -> bool:
+        return self.together > 1
 
     def require_fitting(self, processes: int, *, local: int) -> None:
         """Raise if the strategy cannot be used with so many processes, ``local`` of them on one machine."""
-        if processes > 1 and self.strategy == "none":
+        self.sizes(processes, local=local)
+
+    def sizes(self, processes: int, *, local: int) -> dict[str, int]:
+        """Return the size of each axis of the mesh that so many processes form."""
+        data, rest = divmod(processes, self.together)
+        if rest or not data:
+            parts = [(word, part.size) for word, part in self._splits() if part.size > 1]
+            product = " × ".join(f"{word} {size}" for word, size in parts)
+            near = [n for n in (data * self.together, (data + 1) * self.together) if n]
+            raise ConfigError(
+                f"parallel: {product} needs {self.together} processes or a multiple of it, not {processes}",
+                at=str(next(part.at for _, part in self._splits() if part.size > 1)),
+                hint=f"start {' or '.join(map(str, near))} processes (--nproc {near[-1]})",
+            )  # fmt: skip
+        if data > 1 and self.strategy == "none":
             raise ConfigError(
                 f"parallel.strategy is none, but there are {processes} processes", at=str(self.at),
                 hint="ddp, fsdp, hsdp or auto train together",
             )  # fmt: skip
-        if processes > 1 and self.strategy == "hsdp":
-            self.mesh(processes, local=local)
+        copies, shards = data, 1
+        if data > 1 and self.strategy == "hsdp":
+            copies, shards = self._hybrid(data, local=max(1, local // self.together))
+        elif self.strategy == "fsdp":
+            copies, shards = 1, data
+        sizes = {word: part.size for word, part in self._splits()}
+        return {**sizes, "copy": copies, "shard": shards}
 
-    def mesh(self, processes: int, *, local: int) -> tuple[int, int]:
+    def refusals(
+        self, *, precision: str = "fp32", compiled: bool = False, own_update: bool = False, losses: bool = True
+    ) -> list[tuple[str, str]]:
+        """Return what a model that is split cannot do, each with what to do instead."""
+        if not self.is_split:
+            return []
+        which = next(word for word, part in self._splits() if part.size > 1)
+        where = f"does not work with a model that is split (parallel.{which})"
+        found = []
+        if own_update:
+            found.append((f"an update of your own {where}", "use ddp without splits"))
+        if precision == "fp16":
+            found.append((f"precision fp16 {where}", "write bf16"))
+        if compiled:
+            found.append((f"train.compile {where}", "leave it out"))
+        if self.compression != "none" or self.find_unused or self.static_graph:
+            found.append((f"an option of ddp {where}", "leave out compression, find_unused and static_graph"))
+        if self.pipeline.size > 1 and not losses:
+            found.append(("a pipeline computes the loss on its last stage, so it has to be named", "write loss: …"))
+        if self.context.size > 1 and not losses:
+            found.append(("with parallel.context the loss has to be named", "write loss: …"))
+        return found
+
+    def _splits(self) -> tuple[tuple[str, Tensor | Pipeline | Context], ...]:
+        return ("pipeline", self.pipeline), ("context", self.context), ("tensor", self.tensor)
+
+    def _hybrid(self, processes: int, *, local: int) -> tuple[int, int]:
         """Return how many copies of the model hsdp has, and in how many shards each lies."""
         shards = self.shards or local
         if shards < 2 or processes % shards or processes == shards:

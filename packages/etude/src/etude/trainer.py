@@ -61,6 +61,7 @@ from etude.data.resume import Replay
 from etude.data.seeds import seed_rank
 from etude.dialects.native.lower import PRIORITY, lower_hook
 from etude.dist.world import World
+from etude.dist.wrap import mesh_of, whole_losses
 from etude.errors import ConfigError, UserError
 from etude.errors.spelling import nearest, suggest
 from etude.fast_dataclass import replace
@@ -143,7 +144,7 @@ class Trainer:
     ``ledger=False`` leaves out ``ledger.bin``, with its 32 bytes for each step.
 
     Under torchrun all processes train one model together: ``parallel`` says how (``"ddp"``, ``{"strategy": "fsdp",
-    "wrap": ["Block"]}``), and ``batch_size`` is that of all of them.
+    "wrap": ["Block"]}``, ``{"tensor": 2}``), and ``batch_size`` is that of all of them.
     """
 
     @_suggesting
@@ -190,19 +191,24 @@ class Trainer:
         self._require_values(model, optimizer)
         self.world = World.from_environment()
         self.device = pick_device(device, self.world)
+        self.parallel = parallel_of(parallel)
+        for text, hint in self.parallel.refusals(
+            precision=precision, own_update=update is not None, losses=loss is not None
+        ):
+            raise ConfigError(f"Trainer: {text}", hint=hint.replace("write loss: …", "pass loss=…"))
+        self.mesh = mesh_of(self.parallel, self.world)
         join_ranks(self.world, self.device)
         self.model = model.to(self.device)
         self.optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}
         _require_parameters(self.model, self.optimizers)
-        self.parallel = parallel_of(parallel)
         self._strategy = parallel if isinstance(parallel, Mapping) else {"strategy": self.parallel.strategy}
         if self.parallel.fault_tolerant:
             raise ConfigError("parallel.fault_tolerant works with `etude train` and a config, not with Trainer")
         # Before the step is made: sharding puts other parameters into the optimizers' groups.
         self.wrapped = wrap_for(
-            self.model, self.optimizers, self.parallel, self.world, self.device, by_hand=update is not None
+            self.model, self.optimizers, self.parallel, self.mesh, self.device, by_hand=update is not None
         )
-        losses = {"loss": fitted(loss)} if loss is not None else {}
+        losses = whole_losses({"loss": fitted(loss)} if loss is not None else {}, self.mesh)
         # Ranks evaluate different numbers of batches. DDP would wait for the others in each, so `plain` bypasses it.
         self.forward, self.plain = Forward(self.wrapped.called, losses), Forward(self.model, losses)
         self.step = Step(
@@ -434,7 +440,7 @@ class Trainer:
             limit = training.limit_batches
             data["val"] = self._loader(val, sizes[1], shuffle=False, workers=workers, limit=limit)
         length = length_of_epoch(data["train"], training)
-        peers = peers_of(self.world, self.wrapped, self.optimizers, self.parallel)
+        peers = peers_of(self.world, self.mesh, self.wrapped, self.optimizers, self.parallel)
         clock = monotonic if peers is None else peers.clock
         run = Run(
             model=self.model,
@@ -448,6 +454,7 @@ class Trainer:
             total_steps=length_of_run(training, length),
             steps_per_epoch=length,
             world=self.world,
+            mesh=self.mesh,
             peers=peers,
             clock=clock,
             ledger=self.ledger,
@@ -456,7 +463,7 @@ class Trainer:
         run.extra_parts |= self.parts | ({"step": self.step} if self.update is not self.step else {})
         if peers is not None:
             compare_ranks(run, {})
-            seed_rank(self.seed or 0, self.world)
+            seed_rank(self.seed or 0, self.mesh.stream)
         return run
 
     def _loader(
@@ -466,7 +473,7 @@ class Trainer:
         if batch_size is None:
             # A loader that cannot say where it is: an exact resume reads it again up to there.
             own = data if hasattr(data, "load_state_dict") else Replay(data)
-            own = Sliced(own, self.world.shard) if self.world.is_many and not _deals_out(data) else own
+            own = Sliced(own, self.mesh.share) if self.world.is_many and not _deals_out(data) else own
             return own if limit is None else Limited(own, limit)
         return Loader(
             data,
@@ -475,7 +482,7 @@ class Trainer:
             seed=self.seed or 0,
             device=None if self.device.type == "cpu" else self.device,
             workers=workers,
-            shard=self.world.shard,
+            shard=self.mesh.share,
             limit=limit,
         )
 

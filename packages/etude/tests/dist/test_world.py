@@ -12,6 +12,7 @@ import torch
 
 from etude.cli import main
 from etude.dist import group
+from etude.dist.mesh import Mesh
 from etude.dist.world import World
 from etude.dist.wrap import _blocks
 from etude.errors import UserError
@@ -32,7 +33,7 @@ def test_torchrun_and_slurm_say_the_same_in_their_words():
     slurm = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
              "SLURM_STEP_NODELIST": "node[7-8]", "MASTER_PORT": "29500"}  # fmt: skip
     assert World.from_environment(torchrun) == World.from_environment(slurm)
-    assert World.from_environment(torchrun).shard == (3, 4)
+    assert Mesh.flat(World.from_environment(torchrun)).share == (3, 4)
 
 
 def test_a_batch_script_of_slurm_is_one_process():
@@ -116,3 +117,16 @@ def test_ranks_that_do_not_meet_are_told_before_training(monkeypatch):
     with pytest.raises(UserError, match="MASTER_ADDR"):
         group.join(World(rank=1, size=2))
     assert not group.is_joined()
+
+
+def test_the_mesh_tells_a_rank_from_a_share_of_the_data():
+    """Two copies of a model that four ranks hold together: pipeline 2, tensor 2."""
+    ranks = [Mesh(rank, pipeline=2, copy=2, tensor=2) for rank in range(8)]
+    assert [mesh.share for mesh in ranks] == [(0, 2), (0, 2), (1, 2), (1, 2)] * 2
+    assert [mesh.counts for mesh in ranks] == [False] * 4 + [True, False, True, False]
+    assert [mesh.stream.rank for mesh in ranks] == [0, 0, 1, 1, 2, 2, 3, 3] and ranks[5].stream.size == 4
+    assert all(mesh.is_split for mesh in ranks) and not Mesh.flat(World(3, 4)).is_split
+    cut = [Mesh(rank, shard=2, context=2) for rank in range(4)]
+    assert [mesh.share for mesh in cut] == [(0, 2), (0, 2), (1, 2), (1, 2)]
+    assert [mesh.gradient for mesh in cut] == [(0, 4), (1, 4), (2, 4), (3, 4)] and all(mesh.counts for mesh in cut)
+    assert repr(ranks[6]) == "<Mesh: pipeline 1 of 2, copy 1 of 2, tensor 0 of 2>" and "one process" in repr(Mesh(0))

@@ -127,7 +127,9 @@ def _assemble(plan: Plan, options: Options, config: Config, saver: Saver, paths:
     trainer.records = Jsonl(saver.folder / "metrics.jsonl") if world.is_main else None
     resuming.take_up(trainer, paths, allow=options.allow_change, trust=options.trust)
     shuffle = plan.train.overfit is None
-    loader = Loader(images, batch_size=batch, shuffle=shuffle, seed=plan.train.seed, limit=limit, shard=world.shard)
+    loader = Loader(
+        images, batch_size=batch, shuffle=shuffle, seed=plan.train.seed, limit=limit, shard=(world.rank, world.size)
+    )
     loader.allow_change = bool(options.allow_change)
     run = trainer.prepare(loader, loader, **_hooks(plan, train.Hooks))
     run.plan, run.folder, run.world = plan, Path(saver.SaveDir), world

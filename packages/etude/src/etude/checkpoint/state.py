@@ -11,8 +11,7 @@ from etude.checkpoint.plan_changes import facts
 from etude.checkpoint.warm_start import compare, describe
 from etude.data.resume import Snapshot
 from etude.dist import group
-from etude.dist.shards import has_shards, scattered, stacked
-from etude.dist.world import World
+from etude.dist.shards import scattered, stored_gradient
 from etude.errors import ResumeError, printable
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def collect(run: Run) -> dict[str, Any]:
     state: dict[str, Any] = {name: part.state_dict() for name, part in run.parts().items()}
     state["generators"] = Generators().state_dict()
     state["plan"] = _facts_of(run.plan) if run.plan is not None else {}
-    return state if run.peers is None else _of_all_ranks(state, run.world)
+    return state if run.peers is None else _of_all_ranks(state, run)
 
 
 _known: list[Any] = [None, {}]
@@ -57,22 +56,30 @@ def _facts_of(plan: Plan) -> dict[str, Any]:
     return dict(_known[1])
 
 
-def _of_all_ranks(state: dict[str, Any], world: World) -> dict[str, Any]:
+def _of_all_ranks(state: dict[str, Any], run: Run) -> dict[str, Any]:
     """Return the state of this rank, with the generators of all. Sharded parameters stay sharded: each rank saves
     its own shards, and its own gradients of an incomplete update."""
     update = state.get("update")
-    if isinstance(update, Mapping) and update.get("grads") and not has_shards(update):
-        grads = {key: stacked(grad, *world.shard) for key, grad in update["grads"].items()}
+    if isinstance(update, Mapping) and update.get("grads"):
+        params, share = getattr(run.update, "params", None), run.place.gradient
+        own = {key: grad if params is None else params[int(key)] for key, grad in update["grads"].items()}
+        grads = {key: stored_gradient(own[key], grad, share) for key, grad in update["grads"].items()}
         state["update"] = {**update, "grads": grads}
-    return {**state, RANKS: {"generators": group.gather(state["generators"])}}
+    return {**state, RANKS: {"generators": _by_stream(group.gather((run.place.stream.rank, state["generators"])))}}
+
+
+def _by_stream(gathered: list[tuple[int, Any]]) -> list[Any]:
+    """Return the generators of each stream of random numbers, which tensor-parallel ranks have together."""
+    return [generators for _, generators in sorted(dict(reversed(gathered)).items())]
 
 
 def generators_for(run: Run, state: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return this rank's generators from a checkpoint of any number of ranks; None for a rank that it does not have."""
-    own = (state.get(RANKS) or {}).get("generators", [])
-    if run.world.rank < len(own):
-        return dict(own[run.world.rank])
-    return dict(state["generators"]) if run.world.is_main else None
+    """Return this rank's generators from a checkpoint of any number of ranks; None for a stream of random numbers that
+    it does not have."""
+    own, stream = (state.get(RANKS) or {}).get("generators", []), run.place.stream
+    if stream.rank < len(own):
+        return dict(own[stream.rank])
+    return dict(state["generators"]) if stream.is_main else None
 
 
 def needed(run: Run) -> list[str]:

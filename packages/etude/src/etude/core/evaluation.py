@@ -15,6 +15,7 @@ from etude.core.loop import evaluate
 from etude.core.run import Run, numbered
 from etude.dist import group
 from etude.dist import metrics as all_ranks
+from etude.dist.shards import whole_in
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import numbers_of
 from etude.losses.outputs import differ_by_ones, scores, takes_tensor, warn_of_broadcast
@@ -56,8 +57,11 @@ class Evaluation:
         except Exception as error:
             error.etude_where = f"evaluation, {where_of(error, run, batch)}"  # type: ignore[attr-defined]
             raise
-        lent = run.peers is not None and self._weight() == 0
+        # Of ranks that have the same results, one counts.
+        lent = run.peers is not None and (self._weight() == 0 or not run.place.counts)
         count = 0 if lent else _count(target, batch)
+        if run.place.is_split:
+            output = whole_in(output)
         for name, value in losses.items():
             self._losses.setdefault(name, []).append((value.detach(), count))
         for name, pairs in all_ranks.parts(self.metrics, output, target, lent=lent).items():
@@ -86,16 +90,16 @@ class Evaluation:
     def end(self) -> dict[str, float]:
         values: dict[str, Any] = {}
         total = 0.0
-        for name, pairs in self._losses.items():
-            numbers = numbers_of([value for value, _ in pairs])
-            # A batch that was lent is left out, not multiplied by 0: its loss may be NaN.
-            summed = sum(n * count for n, (_, count) in zip(numbers, pairs, strict=True) if count)
-            summed, weight = group.sums([summed, sum(count for _, count in pairs)])
+        # Ranks of a pipeline that do not hold its end have no losses.
+        gathered = group.gather({name: _summed(pairs) for name, pairs in self._losses.items()})
+        names = dict.fromkeys(name for own in gathered for name in own)
+        for name in names:
+            summed, weight = map(sum, zip(*(own[name] for own in gathered if name in own), strict=True))
             mean = summed / weight
             total += mean
-            if len(self._losses) > 1:
+            if len(names) > 1:
                 values[f"loss/{name}"] = mean
-        if self._losses:
+        if names:
             values["loss"] = total
         for name, metric in self.metrics.items():
             result = all_ranks.compute(metric)
@@ -125,6 +129,14 @@ class Evaluation:
             if takes(self.forward.model, batch) or self.forward.target(batch) is None:
                 raise
             return self.forward.call(self.forward.split(batch)[0])
+
+
+def _summed(pairs: list[tuple[torch.Tensor, int]]) -> tuple[float, int]:
+    """Return the sum of losses over samples, and their number."""
+    numbers = numbers_of([value for value, _ in pairs])
+    # A batch that was lent is left out, not multiplied by 0: its loss may be NaN.
+    summed = sum(number * count for number, (_, count) in zip(numbers, pairs, strict=True) if count)
+    return float(summed), sum(count for _, count in pairs)
 
 
 def require_metric(metric: Any, *, at: str = "") -> Any:

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from etude.core.hook import Call, Hook, HookTable
+from etude.dist.mesh import Mesh
 from etude.dist.world import World
 from etude.errors import UserError
 from etude.errors.spelling import suggest
@@ -50,6 +51,8 @@ class Run:
     events: Events = field(default_factory=Events)
     store: Any = None
     world: World = field(default_factory=World)
+    #: Where this rank is among all; None: every rank has a share of the data, and the whole model or shards of it.
+    mesh: Mesh | None = None
     #: The other ranks (``dist.peers.Peers``); None where a process is alone.
     peers: Any = None
     #: The time that decisions are taken by: with several ranks the same on all of them.
@@ -90,6 +93,11 @@ class Run:
 
     def __post_init__(self) -> None:
         self.events.moment = self._moment
+
+    @property
+    def place(self) -> Mesh:
+        """Where this rank is among all."""
+        return self.mesh or Mesh.flat(self.world)
 
     def stop(self, reason: str, *, exit_code: int = 0) -> None:
         """End the run after the current step. The first reason stays."""

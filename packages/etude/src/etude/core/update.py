@@ -20,6 +20,7 @@ from etude.core.forward import Forward, Losses
 from etude.core.nonfinite import guard_of
 from etude.core.run import Run
 from etude.core.stepping import Scaled, Searching, Stepping, needs_closure
+from etude.dist import norm as norms
 from etude.dist.shards import gradient, set_gradient, whole
 from etude.errors import ConfigError, UserCodeError
 from etude.errors.spelling import suggest
@@ -171,7 +172,9 @@ class Step:
         self._guard.learnt(run)
 
     def _average_or_drop(self, run: Run) -> bool:
-        """Average the gradients of replicas. If a replica left in between, drop them and return True."""
+        """Complete the gradients. If a replica left in between, drop them and return True."""
+        if run.peers.finish is not None:
+            run.peers.finish(self.params)
         if not run.peers.by_hand or run.peers.average(self.params):
             return False
         self._forget()
@@ -180,7 +183,9 @@ class Step:
 
     def _clip(self, run: Run) -> Tensor:
         """Clip the gradients of all optimizers together, and return their norm before clipping."""
-        if self._clip_norm is not None:
+        if run.place.is_split:
+            norm = norms.clip(self.params, torch.inf if self.clip_norm is None else self.clip_norm, run.place)
+        elif self._clip_norm is not None:
             norm = self._clip_norm()
         else:
             norm = torch.nn.utils.get_total_norm([param.grad for param in self.params if param.grad is not None])

@@ -81,7 +81,7 @@ def seed_everywhere(number: int) -> None:
 
 
 def seed_rank(seed: int, world: Any, step: int = 0) -> None:
-    """Give a rank its own stream of random numbers; rank 0 gets that of a single process."""
+    """Give a rank its own stream of random numbers; the first gets that of a single process."""
     if not world.is_main:
         seed_process(mix(seed, world.rank, step, RANK))
 

@@ -33,9 +33,12 @@ class Peers:
         *,
         sync: Callable[[bool], None] = lambda last: None,
         by_hand: bool = False,
+        finish: Callable[[Iterable[Any]], None] | None = None,
         carrier: torch.nn.Parameter | None = None,
     ) -> None:
         self.world, self.by_hand = world, by_hand
+        #: What gradients need before they are used.
+        self.finish = finish
         self._sync, self._carrier = sync, carrier
         self._completes = True
         self._began = monotonic()

@@ -57,9 +57,30 @@ def _place(shape: torch.Size, mesh: Any, placements: tuple[Any, ...]) -> tuple[t
     return tuple(offset), not any(copies)
 
 
-def stacked(tensor: torch.Tensor, rank: int, size: int) -> Piece:
-    """Return this rank's ``tensor`` as a row of one that holds those of all ranks."""
-    return Piece(tensor.unsqueeze(0), (size, *tensor.shape), (rank, *[0] * tensor.ndim), saved_here=True)
+def stacked(tensor: Any, rank: int, size: int) -> Piece:
+    """Return this rank's ``tensor``, or its piece of that, as a row of one that holds those of all ranks."""
+    own = piece_of(complete(tensor)) or Piece(tensor, tuple(tensor.shape), (0,) * tensor.ndim, saved_here=True)
+    return Piece(own.local.unsqueeze(0), (size, *own.shape), (rank, *own.offset), own.saved_here)
+
+
+def complete(tensor: Any) -> Any:
+    """Return ``tensor`` with the sums made that several ranks have parts of."""
+    if hasattr(tensor, "full_tensor") and any(how.is_partial() for how in tensor.placements):
+        from torch.distributed.tensor import Replicate
+
+        how = [Replicate() if one.is_partial() else one for one in tensor.placements]
+        return tensor.redistribute(placements=how)
+    return tensor
+
+
+def stored_gradient(param: torch.Tensor, grad: Any, share: tuple[int, int]) -> Any:
+    """Return a gradient of an incomplete update as it is saved: pieces of a gradient that all ranks have together, or a
+    row for each gradient whose mean is to be taken."""
+    if isinstance(grad, Piece):
+        return grad
+    if hasattr(grad, "full_tensor") and grad.device_mesh == getattr(param, "device_mesh", None):
+        return complete(grad)
+    return stacked(grad, *share)
 
 
 def tensors_in(value: Any) -> Iterator[Any]:
@@ -79,6 +100,15 @@ def has_shards(state: Any) -> bool:
 def whole(tensor: Any) -> Any:
     """Return ``tensor`` whole. All ranks call it, for each has a piece."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def whole_in(value: Any) -> Any:
+    """Return a tree of outputs with all of its tensors whole."""
+    if isinstance(value, torch.Tensor):
+        return whole(value)
+    from torch.utils._pytree import tree_map
+
+    return tree_map(whole, value)
 
 
 def local(tensor: Any) -> Any:
@@ -153,7 +183,7 @@ def scattered(run: Any, state: Mapping[str, Any]) -> dict[str, Any]:
         made["update"] = {**update, "grads": grads}
     if not is_sharded(run.model):
         return made
-    named = dict(run.model.named_parameters())
+    named = dict(run.model.named_parameters(remove_duplicate=False))
     made["model"] = {name: like(tensor, named.get(name)) for name, tensor in state["model"].items()}
     for name, optimizer in run.optimizers.items():
         part = f"optimizer.{name}" if name else "optimizer"
@@ -170,8 +200,18 @@ def _gradient(run: Any, param: torch.Tensor, grad: torch.Tensor) -> Any:
     """Return a gradient of an incomplete update. It is not reduced yet, so every rank has its own; another number of
     ranks takes the mean, which gives the same result."""
     if grad.ndim > param.ndim:
-        grad = grad[run.world.rank] if len(grad) == run.world.size else grad.mean(0)
-    return grad
+        own, count = run.place.gradient
+        grad = grad[own] if len(grad) == count else grad.mean(0)
+    record = _records.get(param)
+    if record is None:
+        return like(grad, param)
+    if not record.is_dtensor:
+        return grad
+    from torch.distributed.tensor import distribute_tensor
+
+    # FSDP shards what a tensor-parallel plan has split: until it reduces, gradients are split as that says.
+    spec = record._unsharded_dtensor_spec
+    return distribute_tensor(grad.to(param.device), spec.mesh, spec.placements, src_data_rank=None)
 
 
 def _optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,4 +222,7 @@ def _optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> di
         index: {key: like(value, by_index.get(index)) for key, value in values.items()}
         for index, values in state["state"].items()
     }
-    return {**state, "state": own}
+    # The kernel is a matter of this run: one that takes whole tensors alone may have made the checkpoint.
+    ways = [{key: group[key] for key in ("fused", "foreach") if key in group} for group in optimizer.param_groups]
+    groups = [{**group, **way} for group, way in zip(state["param_groups"], ways, strict=False)]
+    return {**state, "state": own, "param_groups": groups}

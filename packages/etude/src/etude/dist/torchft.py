@@ -45,7 +45,7 @@ class Place:
     lighthouse: str
 
     @property
-    def shard(self) -> tuple[int, int]:
+    def share(self) -> tuple[int, int]:
         return self.number, self.count
 
     @classmethod
@@ -68,7 +68,7 @@ class Place:
 class Replicas:
     """The other replicas, as the engine sees them: the counterpart of :class:`~etude.dist.peers.Peers`."""
 
-    by_hand = True
+    by_hand, finish = True, None
 
     def __init__(self, place: Place, *, at: str = "", timeout: float = 30.0) -> None:
         os.environ.setdefault("RUST_LOG", "warn")

@@ -50,11 +50,6 @@ class World:
     def is_many(self) -> bool:
         return self.size > 1
 
-    @property
-    def shard(self) -> tuple[int, int]:
-        """Return which of how many shares of a batch is this rank's."""
-        return self.rank, self.size
-
     def announce(self) -> None:
         """Set torchrun's variables, which other systems read; SLURM's own are not enough for them."""
         if self.is_many and "WORLD_SIZE" not in os.environ:

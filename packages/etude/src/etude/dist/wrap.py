@@ -1,15 +1,17 @@
-"""Wraps a model for several processes: DDP, or FSDP2 on a mesh. torch does the work; this decides what is wrapped
-how."""
+"""Wraps a model for several processes: splits it, then DDP, or FSDP2 on a mesh. torch does the work; this decides what
+is wrapped how."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from etude.dist import shards
+from etude.dist.mesh import Mesh
 from etude.dist.world import World
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
@@ -30,26 +32,49 @@ class Wrapped:
     sync: Callable[[bool], None]
     #: Whether the engine has to make means of gradients itself, before they are used.
     by_hand: bool = False
+    #: What gradients need before they are used, if the wrapper leaves anything to do.
+    finish: Callable[[Iterable[Any]], None] | None = None
     #: A parameter beside the model's, whose gradient travels with theirs: see :class:`~etude.dist.peers.Peers`.
     carrier: nn.Parameter | None = None
 
 
-def strategy_of(parallel: Parallel, world: World) -> str:
-    """Return the strategy that ``auto`` stands for here; a process alone needs none of them."""
-    if not world.is_many:
+def whole_losses(losses: dict[str, Callable[..., Any]], mesh: Mesh) -> dict[str, Callable[..., Any]]:
+    """Return losses that give plain numbers, also of scores that several processes have computed together."""
+    if mesh.sizes["tensor"] == 1:
+        return losses
+    return {name: partial(_whole_loss, loss) for name, loss in losses.items()}
+
+
+def _whole_loss(loss: Callable[..., Any], output: Any, target: Any) -> Any:
+    return shards.whole(loss(output, target))
+
+
+def strategy_of(parallel: Parallel, mesh: Mesh) -> str:
+    """Return the strategy that ``auto`` stands for here; where nobody has other samples, none of them is needed."""
+    if mesh.share[1] * mesh.sizes["context"] == 1:
         return "none"
-    return "ddp" if parallel.strategy == "auto" else parallel.strategy
+    return "ddp" if parallel.strategy in ("auto", "none") else parallel.strategy
 
 
-def wrap(model: nn.Module, parallel: Parallel, world: World, device: torch.device, *, by_hand: bool = False) -> Wrapped:
+def mesh_of(parallel: Parallel, world: World) -> Mesh:
+    """Return the mesh that the ranks of ``world`` form."""
+    return Mesh(world.rank, **parallel.sizes(world.size, local=world.local_size))
+
+
+def wrap(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device, *, by_hand: bool = False) -> Wrapped:
     """Wrap the model as ``parallel`` asks. Call it on every rank, before optimizers are made.
 
     ``by_hand`` is for updates of your own, which may call parts of the model without DDP's knowledge.
     """
-    strategy = strategy_of(parallel, world)
-    parallel.require_fitting(world.size, local=world.local_size)
-    if strategy == "none":
+    strategy = strategy_of(parallel, mesh)
+    if mesh.size == 1:
         return Wrapped(model, model, lambda last: None)
+    if mesh.sizes["pipeline"] * mesh.sizes["context"] > 1:
+        raise ConfigError("parallel.pipeline and parallel.context do not train yet", at=str(parallel.at))
+    if by_hand and mesh.is_split:
+        raise ConfigError("an update of your own cannot be used with a model that is split", at=str(parallel.at))
+    if mesh.sizes["tensor"] > 1:
+        return _over_tensor(model, parallel, mesh, device, strategy)
     require_trainable(model, parallel)
     if by_hand and strategy != "ddp":
         raise ConfigError(f"an update of your own cannot be used with {strategy}", at=str(parallel.at), hint="ddp can")
@@ -59,7 +84,40 @@ def wrap(model: nn.Module, parallel: Parallel, world: World, device: torch.devic
         return Wrapped(model, model, lambda last: None, by_hand=True)
     if strategy == "ddp":
         return _data_parallel(model, parallel, device)
-    return _sharded(model, parallel, world, device, hybrid=strategy == "hsdp")
+    return _sharded(model, parallel, _data_mesh(mesh, device, strategy), device)
+
+
+def _over_tensor(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device, strategy: str) -> Wrapped:
+    """Split single layers first; what trains on other samples comes over that. DDP knows no DTensors."""
+    from etude.dist import kernels, tensor
+
+    require_trainable(model, parallel)
+    if parallel.compression != "none" or parallel.find_unused or parallel.static_graph:
+        raise ConfigError("options of ddp do nothing for a model that is split", at=str(parallel.at))
+    tensor.split(model, parallel.tensor, mesh.connect(device.type)["tensor"])
+    if strategy == "none":
+        return Wrapped(model, model, lambda last: None, finish=kernels.finish)
+    data = _data_mesh(mesh, device, strategy)
+    # So that torch sums over all of these ranks with one message.
+    names = (*data.mesh_dim_names, "tensor")
+    mesh.connect(device.type)[names]._flatten("_".join(names))
+    if strategy != "ddp":
+        return _sharded(model, parallel, data, device)
+    from torch.distributed._composable.replicate_with_fsdp import replicate
+
+    replicate(model, mesh=data)
+    shards.remember(model)
+    return Wrapped(model, model, _Switch(model))
+
+
+def _data_mesh(mesh: Mesh, device: torch.device, strategy: str) -> Any:
+    """Return torch's mesh of the ranks that train on other samples, or on other parts of the same sequences."""
+    devices = mesh.connect(device.type)
+    axes = {"ddp": ("copy",), "fsdp": ("shard",), "hsdp": ("copy", "shard")}[strategy]
+    if mesh.sizes["context"] == 1:
+        return devices[axes]
+    last = devices[axes[-1], "context"]._flatten(f"{axes[-1]}_context")
+    return last if len(axes) == 1 else devices["copy", f"{axes[-1]}_context"]
 
 
 def _data_parallel(model: nn.Module, parallel: Parallel, device: torch.device) -> Wrapped:
@@ -107,13 +165,13 @@ def _compress(made: nn.parallel.DistributedDataParallel, how: str) -> None:
     made.register_comm_hook(None, hook)
 
 
-def _sharded(model: nn.Module, parallel: Parallel, world: World, device: torch.device, *, hybrid: bool) -> Wrapped:
+def _sharded(model: nn.Module, parallel: Parallel, mesh: Any, device: torch.device) -> Wrapped:
     if parallel.offload and device.type == "cpu":
         raise ConfigError("parallel.offload keeps parameters in host memory: it needs a GPU", at=str(parallel.at))
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
     options: dict[str, Any] = {
-        "mesh": _mesh(parallel, world, device, hybrid=hybrid),
+        "mesh": mesh,
         "reshard_after_forward": parallel.reshard,
         "offload_policy": CPUOffloadPolicy() if parallel.offload else OffloadPolicy(),
     }
@@ -138,15 +196,6 @@ class _Switch:
         if on != self._on:
             self._on = on
             self._model.set_requires_gradient_sync(on)
-
-
-def _mesh(parallel: Parallel, world: World, device: torch.device, *, hybrid: bool) -> Any:
-    from torch.distributed.device_mesh import init_device_mesh
-
-    if not hybrid:
-        return init_device_mesh(device.type, (world.size,), mesh_dim_names=("shard",))
-    copies_and_shards = parallel.mesh(world.size, local=world.local_size)
-    return init_device_mesh(device.type, copies_and_shards, mesh_dim_names=("copy", "shard"))
 
 
 def _blocks(model: nn.Module, parallel: Parallel) -> list[nn.Module]:
@@ -190,8 +239,9 @@ def require_fitting(optimizers: dict[str, torch.optim.Optimizer], strategy: str,
         closure = inspect.signature(optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
             raise ConfigError(f"{name} searches with losses of its own, which differ from rank to rank", at=at)
-        if strategy in ("fsdp", "hsdp"):
+        if strategy in ("fsdp", "hsdp", "split"):
             fused = any(group.get("fused") for group in optimizer.param_groups)
             if name == "Adafactor" or (name == "SGD" and fused):
                 what = "fused SGD" if fused else name
-                raise ConfigError(f"{what} does not work with parameters in shards (fsdp)", at=at, hint="ddp does")
+                text = f"{what} does not work with parameters in shards ({strategy})"
+                raise ConfigError(text, at=at, hint="ddp does")

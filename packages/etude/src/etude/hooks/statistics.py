@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from etude.core.hook import Hook
+from etude.dist.norm import total_norm
+from etude.dist.shards import whole
 
 if TYPE_CHECKING:
     from etude.core.run import Run
@@ -35,11 +37,13 @@ class Statistics(Hook):
     def _put(self, run: Run, kind: str, names: list[str], tensors: list[Tensor]) -> None:
         if not tensors:
             return
-        norms = torch.stack(torch._foreach_norm(tensors))
-        run.events.put(f"norm/{kind}", torch.linalg.vector_norm(norms), last=True)
+        split = run.place.is_split
+        norms = [] if split and not self.per_layer else [whole(norm) for norm in torch._foreach_norm(tensors)]
+        total = total_norm(tensors, run.place) if split else torch.linalg.vector_norm(torch.stack(norms))
+        run.events.put(f"norm/{kind}", total, last=True)
         if self.per_layer:
-            for name, norm in zip(names, norms.unbind(), strict=True):
+            for name, norm in zip(names, norms, strict=True):
                 run.events.put(f"norm/{kind}/{name}", norm, last=True)
         if self.histograms:
             for name, tensor in zip(names, tensors, strict=True):
-                run.events.put_media("histogram", f"{kind}/{name}", tensor.detach().float().cpu().numpy().copy())
+                run.events.put_media("histogram", f"{kind}/{name}", whole(tensor.detach()).float().cpu().numpy().copy())

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor, broadcast_shapes, nn
 
+from etude.dist.shards import whole
 from etude.errors import ReturnError, UserCodeError
 
 #: Where models that return a mapping or a dataclass keep what a loss and a metric look at, in order.
@@ -63,11 +64,14 @@ class Fitted:
 
     def __init__(self, loss: Callable[..., Any]) -> None:
         self.loss = loss
+        self._smooths = bool(getattr(loss, "label_smoothing", 0.0))
         self._elementwise = isinstance(loss, ELEMENTWISE) or _plain(loss) in _ELEMENTWISE_FUNCTIONS
 
     def __call__(self, output: Any, target: Any) -> Tensor:
         if not isinstance(output, Tensor):
             output = scores(output)
+        if self._smooths:  # DTensor has no rule for it where several processes hold the classes
+            output = whole(output)
         if self._elementwise and isinstance(output, Tensor) and isinstance(target, Tensor):
             output, target = self._aligned(output, target)
         return self.loss(output, target)  # type: ignore[no-any-return]

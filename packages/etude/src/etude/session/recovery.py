@@ -337,7 +337,8 @@ class Recovery:
         if own is not None:
             Generators().load_state_dict(own)
         else:
-            seed_rank(self.plan.train.seed if self.plan is not None else 0, self.run.world, self.run.step)
+            seed = self.plan.train.seed if self.plan is not None else 0
+            seed_rank(seed, self.run.place.stream, self.run.step)
 
     def _begin_attempt(self) -> None:
         """Refuse to die at the same step once more; from here on it is known that a life was begun."""

@@ -96,17 +96,20 @@ def _predicted(plan: Plan, count: int = 1) -> Preview:
     """Predict a native run from its plan; only lengths and groups come from the built run."""
     from etude.build import build, for_world
     from etude.dist.world import World
+    from etude.fast_dataclass import replace
+    from etude.plan import Parallel
     from etude.preview.explain import story
     from etude.preview.long_run import LongRun
     from etude.session.lengths import facts_of
 
     asked, plan = plan, for_world(plan, World(size=count))
-    built = build(plan)
+    # Built whole, in this one process, which then says what each of the others would hold.
+    built = build(replace(plan, parallel=Parallel(strategy=plan.parallel.strategy, at=plan.parallel.at)))
     facts = facts_of(built)
     told = bool(facts.steps_per_epoch) and (facts.total_steps is not None or plan.train.epochs is not None)
     acts = story(plan, facts) if told else ()
     blocks = [
-        [*_length(plan, facts), *_processes(asked, plan, count)],
+        [*_length(plan, facts), *_processes(asked, plan, count), *_mesh(plan, built.model, count)],
         _layers(built),
         _groups(facts),
         _hooks(facts),
@@ -128,11 +131,22 @@ def _processes(asked: Plan, plan: Plan, count: int) -> list[str]:
     strategy = (
         plan.parallel.strategy if plan.parallel.strategy != "auto" else "ddp" if World(size=count).is_many else "none"
     )
-    if train.batch_size < count:
+    shares = max(1, count // plan.parallel.together)
+    if train.batch_size < shares:
         return [f"{'processes':<10} {count}: a batch of {train.batch_size} cannot be shared among so many"]
-    each = -(-train.batch_size // count)
-    exact = "each" if train.batch_size % count == 0 else "each at most"
+    each = -(-train.batch_size // shares)
+    exact = "each" if train.batch_size % shares == 0 else "each at most"
     return [f"{'processes':<10} {count} ({strategy}): batches of {train.batch_size} in all, {each} {exact}"]
+
+
+def _mesh(plan: Plan, model: Any, count: int) -> list[str]:
+    """Draw what each process holds of a model that is split."""
+    from etude.dist.held import drawn
+
+    if not plan.parallel.is_split or count == 1:
+        parts = plan.parallel.together
+        return [f"{'mesh':<10} split over {parts} processes: see --nproc {parts}"] if plan.parallel.is_split else []
+    return drawn(model, plan.parallel, count, local=count)
 
 
 def _failures(args: argparse.Namespace) -> list[str]:

@@ -18,17 +18,22 @@ from etude.fast_dataclass import replace
 from etude.plan import (
     NONFINITE,
     NOWHERE,
+    PIPELINE_SCHEDULES,
     PRECISIONS,
+    TENSOR_WORDS,
+    Context,
     Group,
     HookPlan,
     Loader,
     Optimizer,
     Parallel,
     Phase,
+    Pipeline,
     Place,
     Plan,
     Schedule,
     Spec,
+    Tensor,
     Training,
 )
 from etude.units import UNREAD, Amount, parse
@@ -214,14 +219,76 @@ def _parallel(fields: Fields) -> Parallel:
         reshard=fields.take("reshard", bool, default=True),
         shards=fields.take_positive("shards", default=None),
         fault_tolerant=fields.take("fault_tolerant", bool, default=False),
+        tensor=_tensor(_sized(fields, "tensor")),
+        pipeline=_pipeline(_sized(fields, "pipeline")),
+        context=_context(_sized(fields, "context")),
         at=fields.place(),
     )
+    if parallel.fault_tolerant and parallel.is_split:
+        text = "parallel.fault_tolerant: a replica is one process, which holds the whole model"
+        fields.error(text, key="fault_tolerant")
     if parallel.fault_tolerant and parallel.strategy not in ("auto", "ddp"):
         text = f"parallel.fault_tolerant: replicas hold the whole model, {parallel.strategy} does not"
         fields.error(text, key="fault_tolerant", hint="write strategy: ddp")
     fields.done()
     _refuse_strange(fields, parallel.strategy)
     return parallel
+
+
+def _sized(fields: Fields, key: str) -> Fields:
+    """Return a section that may be its size alone: ``tensor: 2``."""
+    value = fields.take(key, "int | dict", default=None)
+    if not isinstance(value, int):
+        return fields.section(key)
+    tree = Tree({**fields.tree.values, "parallel": {**fields.values, key: {"size": value}}}, fields.tree.places)
+    return Fields(tree, (*fields.path, key), fields.findings)
+
+
+def _tensor(fields: Fields) -> Tensor:
+    given = fields.take("plan", "dict[str, str]", default={})
+    for word in given.values():
+        if word not in TENSOR_WORDS:
+            text = f"parallel.tensor.plan: {word!r} is no way to split a module"
+            fields.error(text, key="plan", hint=suggest(str(word), TENSOR_WORDS))
+    made = Tensor(
+        size=fields.take_positive("size", default=1) or 1,
+        plan={str(pattern): word for pattern, word in given.items() if word in TENSOR_WORDS},
+        at=fields.place(),
+        places={str(pattern): fields.tree.place(*fields.path, "plan", pattern) for pattern in given},
+    )
+    fields.done()
+    return made
+
+
+def _pipeline(fields: Fields) -> Pipeline:
+    stages = fields.take("stages", "list[list[str]]", default=[])
+    made = Pipeline(
+        size=fields.take_positive("size", default=1) or 1,
+        schedule=fields.take("schedule", str, default="1f1b", choices=tuple(PIPELINE_SCHEDULES)),
+        microbatches=fields.take_positive("microbatches", default=None),
+        stages=tuple(tuple(names) for names in stages),
+        at=fields.place(),
+        places={key: fields.place(key) for key in fields.values},
+    )
+    if made.size > 1 and made.stages and len(made.stages) != made.count:
+        text = f"parallel.pipeline.stages has {len(made.stages)} stages; {made.size} processes with the schedule "
+        fields.error(f"{text}{made.schedule} hold {made.count}", key="stages")
+    if made.size > 1 and made.parts < made.count:
+        text = f"parallel.pipeline.microbatches is {made.parts}, fewer than the {made.count} stages, which would idle"
+        fields.error(text, key="microbatches", hint=f"write microbatches: {2 * made.count}")
+    fields.done()
+    return made
+
+
+def _context(fields: Fields) -> Context:
+    made = Context(
+        size=fields.take_positive("size", default=1) or 1,
+        buffers=fields.take("buffers", "dict[str, int]", default={}),
+        at=fields.place(),
+        places={key: fields.place(key) for key in fields.values},
+    )
+    fields.done()
+    return made
 
 
 def _refuse_strange(fields: Fields, strategy: str) -> None:

@@ -55,7 +55,7 @@ TEXTS = {
     "update": "your own training step, called with each batch",
     "loop": "your own loop, instead of epochs or steps",
     "init_from": "weights to start from",
-    "parallel": "DDP or FSDP2 for several processes",
+    "parallel": "DDP or FSDP2 for several processes; layers, stages and sequences that processes share",
 }
 #: Sections whose arguments are those of one component.
 _FIXED = {("checkpoint",): ("hook", "Checkpoint")}
@@ -140,6 +140,8 @@ class _Sections:
 
     def _section(self, path: tuple[Any, ...]) -> dict[str, Any]:
         inner = self.mapping(path)
+        if path[:1] == ("parallel",) and len(path) == 2:
+            return {"anyOf": [{"type": "integer", "minimum": 1}, inner]}
         if path == ("optim",):
             return {"anyOf": [inner, {"type": "object", "additionalProperties": inner}]}
         return inner if path != ("checkpoint",) else {"anyOf": [inner, {"const": False}]}

@@ -234,13 +234,22 @@ def _shards(plan: Plan) -> Iterator[Finding]:
         text = "parallel.compression: bf16 needs a GPU, and train.device is cpu"
         yield Finding(str(plan.parallel.at), text, "write fp16, or powersgd")
     for spec in (optimizer.spec for optimizer in plan.optimizers.values()):
-        if spec.name == "LBFGS" and strategy not in ("auto", "none"):
+        if spec.name == "LBFGS" and (strategy not in ("auto", "none") or plan.parallel.is_split):
             text = f"LBFGS trains in one process only (parallel.strategy: {strategy})"
             yield Finding(str(spec.at), text, "use another optimizer, or remove `parallel`")
-    if strategy not in ("fsdp", "hsdp"):
+    for text, hint in plan.parallel.refusals(
+        precision=plan.train.precision,
+        compiled=bool(plan.train.compile),
+        own_update=plan.update.name != "Step",
+        losses=bool(plan.losses),
+    ):
+        yield Finding(str(plan.parallel.at), text, hint)
+    if strategy not in ("fsdp", "hsdp") and not plan.parallel.is_split:
         return
     where = f"does not work with parameters in shards (parallel.strategy: {strategy})"
-    if plan.update.name != "Step":
+    if plan.parallel.is_split:
+        where = "does not work with a model that is split (parallel)"
+    elif plan.update.name != "Step":
         yield Finding(str(plan.update.at), f"an update of your own {where}", "use ddp")
     for spec in (optimizer.spec for optimizer in plan.optimizers.values()):
         if spec.name == "SGD" and spec.args.get("fused") is True:

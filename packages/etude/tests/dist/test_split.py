@@ -1,0 +1,195 @@
+"""Models whose layers, stages and sequences are split over processes give what one process gives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from etude.cli import main
+from tests.dist import project
+from tests.sampling import sample
+
+CONFIG = """
+imports: [language.py]
+model: {type: language.Llama}
+loss: language.next_token
+data:
+  train: {dataset: {type: language.Tokens}, batch_size: 8}
+  val: {dataset: {type: language.Tokens, size: 12, seed: 1}, batch_size: 4}
+optim: {type: SGD, lr: 0.5, clip_norm: 0.5}  # Adam would hide a wrong factor of all gradients
+metrics: [language.RightTokens]
+train: {epochs: 2, threads: 1}
+checkpoint: {every: 3step, keep: 3}
+log: {every: 1step}
+"""
+SEQUENCE = """+parallel.tensor={size: 2, plan: {tok_embeddings: row, "layers.*.attention.w[qkv]": column,
+    "layers.*.attention.wo": row, "layers.*.feed_forward.w[13]": column, "layers.*.feed_forward.w2": row,
+    "layers.*_norm": sequence, norm: sequence, output: column}}"""
+TRAIN = ("train", "config.yaml", "-q", "--folder")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("split")
+    shutil.copy(project.HERE / "language.py", made)
+    (made / "config.yaml").write_text(CONFIG)
+    return made
+
+
+@pytest.fixture(scope="module")
+def alone(jobs, folder):
+    """What one process makes of a config with some changes."""
+    made: dict[tuple[str, ...], Path] = {}
+
+    def train(*changes: str) -> Path:
+        if changes not in made:
+            name = f"alone-{len(made)}"
+            jobs.run(*TRAIN, name, *changes, cwd=folder, nproc=1)
+            made[changes] = folder / name
+        return made[changes]
+
+    return train
+
+
+def gap(one: Path, other: Path) -> float:
+    """The largest difference between weights, and between recorded losses, norms and metrics."""
+    words = ("loss", "grad_norm", "right_tokens")
+    pairs = list(zip(project.records(one), project.records(other), strict=True))
+    values = [abs(a[word] - b[word]) for a, b in pairs for word in words if word in a]
+    a, b = project.weights(one), project.weights(other)
+    assert a.keys() == b.keys()
+    return max(*((a[name] - b[name]).abs().max().item() for name in a), *values)
+
+
+def test_what_torch_gets_wrong_is_corrected_in_value_and_gradient(jobs, tmp_path):
+    jobs.run("exec", project.HERE / "corrected.py", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "split"),
+    sample(
+        [
+            (("+model.dropout=0.1",), "+parallel.tensor=2"),
+            (("+model.dropout=0.1",), SEQUENCE),
+            (("+model.tied=true",), "+parallel.tensor=2"),
+            (("+data.train.dataset.ignore=0.3", "+train.gradient_checkpointing=[Block]"), "+parallel.tensor=2"),
+        ],
+        (0, 1),
+    ),
+)
+def test_tensor_parallelism_gives_the_curve_of_one_process(jobs, folder, alone, changes, split):
+    """Dropout too: every process draws for whole tensors."""
+    name = f"tensor-{len(changes[0])}-{len(split)}"
+    jobs.run(*TRAIN, name, *changes, split, cwd=folder)
+    assert gap(alone(*changes), folder / name) < 5e-6
+
+
+@pytest.mark.parametrize(
+    "parallel", sample(["{tensor: 2}", "{tensor: 2, strategy: fsdp}", "{tensor: 1, strategy: ddp}"], (1,))
+)
+def test_data_parallelism_over_tensor_parallelism(jobs, folder, alone, parallel):
+    """With an average of weights, and statistics of gradients, over both."""
+    more = ("+hooks=[{type: EMA, momentum: 0.3}, {type: Statistics, every: 1step}]",)
+    name = f"both-{len(parallel)}"
+    jobs.run(*TRAIN, name, *more, f"+parallel={parallel}", cwd=folder, nproc=4)
+    assert gap(alone(*more), folder / name) < 5e-6
+    norms = [
+        [r["norm/gradient"] for r in project.records(at) if "norm/gradient" in r]
+        for at in (alone(*more), folder / name)
+    ]
+    assert norms[0] == pytest.approx(norms[1], abs=5e-6) and norms[0]
+
+
+FSDP = "+parallel={tensor: 2, strategy: fsdp}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    sample(
+        [((4, FSDP), (1, "seed=0")), ((1, "seed=0"), (2, "+parallel.tensor=2")), ((2, "+parallel.tensor=2"), (4, FSDP)),
+         ((4, FSDP), (2, "+parallel.tensor=2"))],
+        (3,),
+    ),
+)  # fmt: skip
+def test_any_mesh_goes_on_where_another_stopped(jobs, folder, alone, before, after):
+    """Inside of an update whose gradients are not complete."""
+    more = ("+train.accumulate=2",)
+    name = f"from-{before[0]}-to-{after[0]}"
+    words = [[option.replace("seed=0", "+train.seed=0")] for _, option in (before, after)]
+    jobs.run(*TRAIN, name, *more, *words[0], "--chaos", "sigterm@step=5", cwd=folder, nproc=before[0], code=143)
+    jobs.run(*TRAIN, name, *more, *words[1], "--resume", cwd=folder, nproc=after[0])
+    assert gap(alone(*more), folder / name) < 5e-6
+
+
+@pytest.mark.parametrize(
+    ("nproc", "option", "words"),
+    [
+        (3, "+parallel.tensor=2", "tensor 2 needs 2 processes or a multiple of it, not 3; start 2 or 4 processes"),
+        (2, "+parallel={tensor: {size: 2, plan: {'layer.*.wq': column}}}", "did you mean 'layers.*.attention.wq'?"),
+        (2, "+parallel={tensor: {size: 2, plan: {output: colum}}}", "did you mean 'column'?"),
+        (3, "+parallel.tensor=3", "3 processes cannot share"),
+        (8, "+parallel.tensor=8", "cannot share n_heads of layers.0.attention, of which there are 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_would(folder, monkeypatch, capsys, nproc, option, words):
+    monkeypatch.chdir(folder)
+    assert main(["plan", "config.yaml", "--nproc", str(nproc), option]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            "+train.precision=fp16",
+            "precision fp16 does not work with a model that is split (parallel.tensor); write bf16",
+        ),
+        ("+train.compile=true", "train.compile does not work with a model that is split"),
+        ("optim={type: LBFGS}", "LBFGS trains in one process only"),
+        ("optim={type: SGD, lr: 0.1, fused: true}", "fused SGD does not work with a model that is split"),
+        ("+update=language.Tokens", "an update of your own does not work with a model that is split"),
+    ],
+)
+def test_check_refuses_what_a_split_cannot_do(folder, monkeypatch, capsys, change, words):
+    monkeypatch.chdir(folder)
+    assert main(["check", "config.yaml", "+parallel.tensor=2", change]) == 2
+    said = capsys.readouterr()
+    assert words in said.out + said.err
+
+
+def test_plan_draws_what_each_process_holds(jobs, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert main(["plan", "config.yaml", "--nproc", "4", FSDP]) == 0
+    said = capsys.readouterr().out
+    assert "4 processes: shard 2 × tensor 2" in said
+    drawn = [
+        int(line.split(": ")[1].split(" of ")[0].replace(",", "")) for line in said.splitlines() if " rank " in line
+    ]
+    (folder / "held.py").write_text(HELD)
+    jobs.run(
+        *TRAIN,
+        "held",
+        FSDP,
+        "imports=[language.py, held.py]",
+        "+hooks=[held.Held]",
+        "train.epochs=1",
+        cwd=folder,
+        nproc=4,
+    )
+    held = [json.loads((folder / f"held-{rank}.json").read_text()) for rank in range(4)]
+    assert held == drawn
+
+
+HELD = """
+import json
+import etude
+from etude.dist.shards import local
+
+class Held(etude.Hook):
+    def before_train(self, run):
+        with open(f"held-{run.world.rank}.json", "w") as file:
+            json.dump(sum(local(p).numel() for p in run.model.parameters()), file)
+"""
