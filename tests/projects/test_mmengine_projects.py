@@ -283,12 +283,6 @@ def test_what_is_no_part_of_training_comes_from_the_installed_mmengine(tmp_path:
     ]
 
 
-def test_without_mmengine_an_import_says_what_to_install(tmp_path: Path) -> None:
-    code = "import etude.compat; etude.compat.install(); import mmengine.infer"
-    run = Projects((), tmp_path).run("-c", code)
-    assert "mmengine.infer is out of Étude's scope" in run.stderr and "pip install mmengine" in run.stderr
-
-
 HUES = """\
 import etude.compat
 etude.compat.install()

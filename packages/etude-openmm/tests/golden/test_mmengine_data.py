@@ -44,7 +44,7 @@ def _check_sampler(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Non
     kind = mmengine.registry.DATA_SAMPLERS.get(case["sampler"])
     for expected in case["expect"]:
         info = (expected["rank"], case["world_size"])
-        monkeypatch.setattr("etude_openmm.mmengine.live.data.sampler.get_dist_info", lambda info=info: info)
+        monkeypatch.setattr("mmengine.dataset.sampler.get_dist_info", lambda info=info: info)
         sampler = kind(range(case["dataset_len"]), **case.get("kwargs", {}), **options_for(kind, case))
         assert len(sampler) == expected["len"]
         if "first" in expected:

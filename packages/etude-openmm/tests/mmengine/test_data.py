@@ -14,7 +14,7 @@ import torch
 
 from etude.dialects import imports
 from etude.errors import DataError
-from tests.mmengine.elements import element
+from mmengine.structures import BaseDataElement
 
 imports.install()
 
@@ -234,7 +234,7 @@ Pair = namedtuple("Pair", "x y")
 
 
 def test_collate_functions_turn_samples_inside_out() -> None:
-    sample = element()
+    sample = BaseDataElement()
     batch = [{"inputs": torch.ones(2), "pair": Pair(1, "a"), "list": [1, (2, 3)], "sample": sample}] * 2
     kept = pseudo_collate(batch)
     assert kept["pair"] == Pair((1, 1), ("a", "a")) and kept["sample"] == [sample, sample]
@@ -254,7 +254,7 @@ def test_data_is_moved_through_all_containers() -> None:
     data = {
         "a": [torch.ones(1)],
         "b": Pair(torch.ones(1), "x"),
-        "c": element(t=torch.ones(1)),
+        "c": BaseDataElement(t=torch.ones(1)),
         "d": None,
         "e": 3,
     }

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from etude.dialects import imports
-from tests.mmengine.elements import element
+from mmengine.structures import BaseDataElement
 
 imports.install()
 
@@ -37,7 +37,7 @@ class Share(BaseMetric):
 
 
 def samples(count: int) -> list[Any]:
-    return [element(pred=index % 2, label=0) for index in range(count)]
+    return [BaseDataElement(pred=index % 2, label=0) for index in range(count)]
 
 
 def test_results_are_cut_to_the_size_and_forgotten() -> None:

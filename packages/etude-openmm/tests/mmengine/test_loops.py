@@ -10,7 +10,7 @@ from tests.mmengine import toy  # isort: skip  (serves the names below)
 from mmengine.model import BaseModel
 from mmengine.runner import EpochBasedTrainLoop, ValLoop
 from mmengine.runner.loops import _InfiniteDataloaderIterator
-from tests.mmengine.elements import element
+from mmengine.structures import BaseDataElement
 
 
 class Seen(toy.Hook):
@@ -120,7 +120,7 @@ def test_losses_of_a_validation_are_averaged_and_summed(tmp_path: Path) -> None:
     class WithLosses(toy.Net):
         def val_step(self, data: Any) -> list[Any]:
             value = data["inputs"][0][0]
-            return [*super().val_step(data), element(loss={"loss_a": value, "other": [value, 2 * value]})]
+            return [*super().val_step(data), BaseDataElement(loss={"loss_a": value, "other": [value, 2 * value]})]
 
     runner = toy.make(tmp_path, val=True, model=WithLosses())
     metrics = runner.val()

@@ -85,15 +85,6 @@ def test_a_step_that_was_replaced_is_warned_of() -> None:
         scheduler.step()
 
 
-def test_the_optimizer_steps_as_before_after_its_first_step() -> None:
-    optimizer = make_optimizer()
-    StepLR(optimizer, step_size=1)
-    StepLR(optimizer, step_size=1)
-    assert "step" in vars(optimizer)
-    optimizer.step()
-    assert "step" not in vars(optimizer)
-
-
 def test_counters_and_last_values() -> None:
     scheduler = StepLR(make_optimizer(), gamma=0.1, step_size=3)
     assert scheduler.last_step == 0

@@ -170,7 +170,7 @@ def test_classes_of_the_modules_that_a_config_imports_are_known(
 def test_everything_that_a_config_can_name_is_listed() -> None:
     listed = tables()
     assert listed["PARAM_SCHEDULERS"]["LinearLR"].endswith(
-        "entries.LinearLR  From b·start_factor to b·end_factor in equal steps."
+        "until the number of epoch reaches a pre-defined milestone: ``end``."
     )
     assert listed["HOOKS"]["EMAHook"].startswith("etude_openmm.mmengine.live.hooks.ema_hook.EMAHook  ")
     assert {"OPTIMIZERS", "OPTIM_WRAPPERS", "LOOPS", "VISBACKENDS"} <= set(listed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from etude.dialects import ownership
 from etude.dialects.name_tables import NameTables, Table
 
 #: The version of MMEngine that Étude behaves like. Downstream packages compare it with what they need.
@@ -26,11 +25,7 @@ ENGINE = ("mmengine",)
 OVERLAY = "etude_openmm.mmengine.overlay"
 
 #: The entries of the root registries: registry → name → ``module:attr``. Those of MMSelfSup and MMPretrain
-#: are found without their scopes, too. Entries that come from an installed mmengine exist only if there is one.
-_ON_DISK = ownership.original("mmengine") is not None
-REGISTERED: Table = {
-    registry: {name: target for name, target in entries.items() if _ON_DISK or not target.startswith("mmengine.")}
-    for registry, entries in _TABLES.registered.items()
-}
+#: are found without their scopes, too.
+REGISTERED: Table = _TABLES.registered
 #: The entries of the registries of MMSelfSup and MMPretrain, by scope.
 PROJECTS: dict[str, Table] = _TABLES.projects

@@ -9,12 +9,17 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 from collections.abc import Mapping
+from types import ModuleType
 
 from etude.dialects import ownership
+from etude.registry import resolve
 from etude_openmm.mmengine import names
 
 _BEGINNINGS = tuple(f"{module}." for module in names.FROM_DISK[""])
-_MISSING = "it is no part of training and comes from mmengine itself, of which none is on disk: pip install mmengine"
+_LIVE = "etude_openmm.mmengine.live.patches"
+#: Module → the function that changes it: where today's torch breaks it, or Étude promises more.
+_PATCHES = {"mmengine.dataset.base_dataset": f"{_LIVE}:name_the_transform"}
+_MISSING = "it comes from mmengine itself, of which none is installed: pip install mmengine-lite (or mmengine)"
 
 
 def is_layer(module: str) -> bool:
@@ -28,7 +33,8 @@ def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
     found = ownership.source_in(top, module) if top is not None else None
     if found is None:
         return None
-    return importlib.util.spec_from_file_location(module, found[0], submodule_search_locations=found[1])
+    loader = PatchingLoader(module, found[0]) if module in _PATCHES else None
+    return importlib.util.spec_from_file_location(module, found[0], loader=loader, submodule_search_locations=found[1])
 
 
 def find_changed(module: str) -> importlib.machinery.ModuleSpec | None:
@@ -44,3 +50,11 @@ def missing() -> Mapping[str, str]:
 def names_on_disk(module: str) -> Mapping[str, str]:
     """Return the names that the disk adds to Étude's ``module``: none, because only whole modules come from there."""
     return {}
+
+
+class PatchingLoader(importlib.machinery.SourceFileLoader):
+    """Runs a file of mmengine, and changes what Étude cannot leave as it is."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        resolve(_PATCHES[module.__name__])(module)

@@ -25,7 +25,7 @@ def scope_of(values: Mapping[str, Any], files: Iterable[str]) -> str:
 
 def registered_by(scope: str) -> dict[tuple[str, str], str]:
     """Map (registry, name) → ``module:attr`` for what the installed project of a scope, and mmcv 2.x, register."""
-    if not scope or ownership.original(scope) is None:
+    if scope in ("", "mmengine") or ownership.original(scope) is None:
         return {}
     beside = ("mmcv",) if ownership.generation("mmcv") >= 2 else ()
     found: dict[tuple[str, str], str] = {}

@@ -6,6 +6,7 @@ Here they are only found, not imported, so that ``check`` can look into them wit
 from __future__ import annotations
 
 import ast
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -101,6 +102,9 @@ def _installed(entry: str, place: Place) -> Import | None:
         return Import(entry, entry, None, place)
     try:
         spec = importlib.util.find_spec(top)
+        if spec is None or (spec.origin is None and not spec.submodule_search_locations):
+            # A guest may serve the name, and leave modules below it to the original on disk.
+            spec = importlib.machinery.PathFinder.find_spec(top)
     except (ImportError, ValueError):
         return None
     if spec is None:

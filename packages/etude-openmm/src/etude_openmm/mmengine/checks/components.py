@@ -13,7 +13,7 @@ from typing import Any
 
 from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
-from etude.dialects import imports
+from etude.dialects import imports, ownership
 from etude.errors.own_code import is_own
 from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
@@ -78,6 +78,11 @@ class Components:
         self.lacking = missing_project(self.project)
 
     def tell(self) -> None:
+        if ownership.original("mmengine") is None:
+            first = next(iter(self.low.tree.values), "train_cfg")
+            hint = "pip install mmengine-lite (or mmengine)"
+            self.low.error(self.low.place(str(first)), "MMEngine, which the config is for, is not installed", hint)
+            return
         if lack := missing_mmcv(self.project):
             self.low.error(self.low.place("default_scope"), f"{self.project} needs mmcv", lack)
         for path, value in self.low.tree.walk():
@@ -161,7 +166,7 @@ class Components:
         if signature is None:
             return
         if target not in self.projects:  # what they declare is not what they take everywhere
-            self._values(path, value, signature, own=not (is_own(target) or target.startswith("torch.")))
+            self._values(path, value, signature, own=not (is_own(target) or target.startswith(("torch.", "mmengine."))))
         is_mixin = tables is None and not signature.parameters and not signature.bases
         if not bound and not signature.open and not is_mixin:
             given = _GIVEN.get(tables[0], ()) if tables else ()

@@ -9,7 +9,7 @@ from typing import Any
 
 from etude.dialects.properties import leads_to
 from etude_openmm.mmengine.live import user_errors
-from etude_openmm.mmengine.live.data.collate import is_element, on_cpu
+from etude_openmm.mmengine.live.collate import is_element, on_cpu
 from etude_openmm.mmengine.live.dist.collectives import broadcast_object_list, collect_results
 from etude_openmm.mmengine.live.dist.utils import is_main_process
 from etude_openmm.shared.logging import log_warning, print_log

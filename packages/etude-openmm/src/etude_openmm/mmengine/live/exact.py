@@ -13,13 +13,13 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+from mmengine.dataset.sampler import DefaultSampler, InfiniteSampler
 from torch.distributed import distributed_c10d
 
 from etude.core.run import is_part, numbered
 from etude.data.resume import Snapshot
 from etude_openmm.mmengine import files
-from etude_openmm.mmengine.live.data.collate import on_cpu
-from etude_openmm.mmengine.live.data.sampler import DefaultSampler, InfiniteSampler
+from etude_openmm.mmengine.live.collate import on_cpu
 from etude_openmm.shared.state import is_wrapper
 
 KEY = "etude"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from mmengine.optim.scheduler.param_scheduler import _ParamScheduler
 
 from etude_openmm.mmengine.live.device import (
     get_device,
@@ -15,7 +16,6 @@ from etude_openmm.mmengine.live.device import (
     is_npu_available,
 )
 from etude_openmm.mmengine.live.optim_wrapper.optim_wrapper import BaseOptimWrapper, OptimWrapper
-from etude_openmm.mmengine.live.param_scheduler.base import _ParamScheduler
 from etude_openmm.mmengine.live.visualization.backend import BaseVisBackend
 from etude_openmm.shared.config.config_v2 import Config
 from etude_openmm.shared.config.dict_v2 import ConfigDict

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from etude.data.seeds import kept_generators
 from etude.data.torch_loader import position
 from etude.data.torch_loader.passes import Passes
-from etude_openmm.mmengine.live.data.collate import is_element
+from etude_openmm.mmengine.live.collate import is_element
 from etude_openmm.mmengine.live.hooks.upkeep_hooks import set_epoch
 from etude_openmm.mmengine.live.logging.history_buffer import HistoryBuffer
 from etude_openmm.shared.logging import log_warning

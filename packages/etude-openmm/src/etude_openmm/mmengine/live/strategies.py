@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 
-from etude_openmm.mmengine.live.data.collate import function_of
+from etude_openmm.mmengine.live.collate import function_of
 from etude_openmm.mmengine.live.device import default_device
 from etude_openmm.mmengine.live.dist.utils import get_world_size
 from etude_openmm.mmengine.live.model.sharded import MMFullyShardedDataParallel

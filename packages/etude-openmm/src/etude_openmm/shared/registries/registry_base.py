@@ -245,4 +245,4 @@ def _table(name: str) -> str:
 
 def _is_users(entry: Any) -> bool:
     module = getattr(entry, "__module__", None) or "etude"
-    return hasattr(entry, "__qualname__") and not (is_own(module) or module.startswith("torch."))
+    return hasattr(entry, "__qualname__") and not (is_own(module) or module.startswith(("torch.", "mmengine.")))

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
@@ -45,9 +45,10 @@ class Registry(RegistryTree):
 
     @property
     def module_dict(self) -> dict[str, Any]:
-        """Return the whole table. This imports all lazy entries, once."""
+        """Return the whole table. It imports all lazy entries that can be imported, once."""
         for name in [*self._lazy] if not self._listed else ():
-            self._own(name)
+            with suppress(ImportError):
+                self._own(name)
         self._listed = True
         return self._module_dict
 

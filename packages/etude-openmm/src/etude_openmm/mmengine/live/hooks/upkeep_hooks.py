@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 import torch
 
+from etude_openmm.mmengine.checks.results import missing_result
 from etude_openmm.mmengine.live.dist.collectives import all_reduce_params
 from etude_openmm.mmengine.live.dist.utils import is_distributed
 from etude_openmm.mmengine.live.hooks.hook import DataBatch, Hook
+from etude_openmm.shared.errors import ConfigKeyError
 
 
 class IterTimerHook(Hook):
@@ -141,19 +144,34 @@ class ParamSchedulerHook(Hook):
     ) -> None:
         for scheduler in _schedulers(runner):
             if not scheduler.by_epoch:
-                scheduler.step()
+                _step(scheduler)
 
     def after_train_epoch(self, runner: Any) -> None:
         for scheduler in _schedulers(runner):
             if scheduler.by_epoch:
-                scheduler.step()
+                _step(scheduler)
 
     def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
         if metrics is None:
             return
         for scheduler in _schedulers(runner):
             if scheduler.by_epoch and getattr(scheduler, "need_val_args", False):
+                monitor = getattr(scheduler, "monitor", None)
+                if monitor is not None and monitor not in metrics:
+                    text, hint = missing_result(f"monitor of {type(scheduler).__name__}", monitor, metrics)
+                    raise ConfigKeyError(text, hint=hint)
                 scheduler.step(metrics)
+
+
+def _step(scheduler: Any) -> None:
+    """Step a scheduler, without its warning where the optimizer's first step comes later, after accumulation."""
+    waits = getattr(scheduler.optimizer, "_accumulative_counts", 1) > 1
+    if not waits or getattr(scheduler, "_global_step", 1) != 0:
+        scheduler.step()
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Detected call of `scheduler.step", UserWarning)
+        scheduler.step()
 
 
 def _schedulers(runner: Any) -> list[Any]:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from etude_openmm.mmengine.live.data.collate import is_element
+from etude_openmm.mmengine.live.collate import is_element
 from etude_openmm.shared.registries.root import MODELS
 
 

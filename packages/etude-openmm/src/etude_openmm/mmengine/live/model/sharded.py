@@ -18,7 +18,7 @@ from torch.distributed.fsdp import (
     ShardingStrategy,
 )
 
-from etude_openmm.mmengine.live.data.collate import function_of
+from etude_openmm.mmengine.live.collate import function_of
 from etude_openmm.mmengine.live.model.base_model import BaseModel, learn
 from etude_openmm.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude_openmm.shared.state import add_wrapper

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
+from mmengine.optim.scheduler.param_scheduler import _ParamScheduler
 from torch import nn
 from torch.optim import Optimizer
 
@@ -21,7 +22,6 @@ from etude_openmm.mmengine.live.model.wrappers import is_model_wrapper
 from etude_openmm.mmengine.live.optim_wrapper.constructor import build_optim_wrapper
 from etude_openmm.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude_openmm.mmengine.live.optim_wrapper.several import OptimWrapperDict
-from etude_openmm.mmengine.live.param_scheduler.base import _ParamScheduler
 from etude_openmm.mmengine.live.runner.dataloaders import _get_batch_size, build_dataloader
 from etude_openmm.mmengine.live.runner.features import compile_method
 from etude_openmm.mmengine.live.runner.views import Views

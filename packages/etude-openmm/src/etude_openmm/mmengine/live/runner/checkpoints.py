@@ -17,7 +17,7 @@ from etude.data.resume import Snapshot
 from etude.errors import ResumeError
 from etude_openmm.mmengine import files
 from etude_openmm.mmengine.live import exact
-from etude_openmm.mmengine.live.data.collate import on_cpu
+from etude_openmm.mmengine.live.collate import on_cpu
 from etude_openmm.mmengine.live.device import default_device
 from etude_openmm.mmengine.live.dist.collectives import gather_object
 from etude_openmm.mmengine.live.dist.utils import is_main_process

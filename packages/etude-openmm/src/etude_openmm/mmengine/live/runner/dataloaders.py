@@ -8,9 +8,10 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from etude_openmm.mmengine.live import user_errors
-from etude_openmm.mmengine.live.data.collate import function_of, worker_init_fn
+from etude_openmm.mmengine.live.collate import function_of
 from etude_openmm.mmengine.live.dist.utils import get_rank, get_world_size
 from etude_openmm.shared.config.dict_v2 import ConfigDict
+from etude_openmm.shared.live.processes import worker_init_fn
 from etude_openmm.shared.registries.root import DATA_SAMPLERS, DATASETS
 
 

@@ -1,1 +1,0 @@
-"""MMEngine's datasets, dataset wrappers, samplers and collate functions."""
