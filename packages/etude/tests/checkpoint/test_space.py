@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 import pytest
 
 from etude.checkpoint.storage import space
+from etude.checkpoint.store import Store
+
+from .conftest import small_state
 
 
 def disk_with(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> None:
@@ -24,7 +28,8 @@ def disk_with(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> None:
         ([10] * 30, {"f_bavail": 33}, "need 135 kB, have 135 kB now: a quota, or other programs used the space"),
         ([1_000_000], {"f_bavail": 247}, "need 1,015,808 bytes, have 1,011,712 bytes"),
         ([10], {"f_bavail": 10_000}, "need 16.4 kB, have 41.0 MB now: a quota, or other programs used the space"),
-        ([10, 10], {"f_bavail": 10_000, "f_favail": 0}, "need 5 more files, have none (no inodes are left)"),
+        ([10, 10], {"f_bavail": 10_000, "f_favail": 0}, "need 5 new files, have 0 (no inodes are left)"),
+        ([10, 10], {"f_bavail": 10_000, "f_favail": 4}, "need 5 new files, have 4 (no inodes are left)"),
     ],
 )  # fmt: skip
 def test_need_and_room_are_counted_in_blocks(
@@ -49,3 +54,18 @@ def test_the_room_is_that_of_the_nearest_folder_that_is_there(monkeypatch: pytes
     for folder in (tmp_path / "a" / "b", tmp_path, "/nowhere/at/all"):
         assert space.explain(str(folder), [1000]) == "need 1.0 kB"
     assert asked == [str(tmp_path), str(tmp_path), "/"]
+
+
+def test_a_disk_without_inodes_is_told_as_such(tmp_path: Path) -> None:
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=8", "none", tmp_path]).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        lines: list[str] = []
+        store = Store(tmp_path / "checkpoints", say=lines.append)
+        for number in range(6 - len(os.listdir(tmp_path))):
+            (tmp_path / str(number)).touch()
+        store.save(small_state(), step=1)
+        store.close()
+        assert len(lines) == 1 and "new files, have " in lines[0] and "(no inodes are left); last good:" in lines[0]
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)

@@ -168,8 +168,8 @@ class Last(Hook):
         self.seen = state["seen"]
 
 
-def make_run(variant: Variant, *, workers: int | None = None) -> Run:
-    """The job, ready to train; seeded as a command would be."""
+def make_run(variant: Variant, *, workers: int | None = None, place: str = "") -> Run:
+    """The job, ready to train; seeded as a command would be. ``place``: where its checkpoints go."""
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
@@ -187,7 +187,7 @@ def make_run(variant: Variant, *, workers: int | None = None) -> Run:
     per_epoch = None if variant.stream else len(data["train"])
     forward = Forward(model, {"loss": torch.nn.CrossEntropyLoss()})
     update = Step(forward, {"": optimizer}, accumulate=variant.accumulate, precision=variant.precision, clip_norm=1.0)
-    log, checkpoint = Log(), Checkpoint(keep=variant.keep, best="loss", debug=variant.debug)
+    log, checkpoint = Log(), Checkpoint(keep=variant.keep, best="loss", debug=variant.debug, folder=place)
     log.every, checkpoint.every = "2step", variant.save
     hooks = [WarmupCosine(), Average(), Evaluating(variant.validate), log, Last(), checkpoint]
     loops: dict[str, Any] = {
@@ -202,19 +202,20 @@ def make_run(variant: Variant, *, workers: int | None = None) -> Run:
 
 
 def train(
-    folder: Path, variant: Variant, *, resume: str | None = "", workers: int | None = None, **options: Any
-) -> Run:
+    folder: Path, variant: Variant, *, resume: str | None = "", workers: int | None = None, place: str = "",
+    **options: Any,
+) -> Run:  # fmt: skip
     """One life of the job."""
-    run = make_run(variant, workers=workers)
+    run = make_run(variant, workers=workers, place=place)
     chosen = Options(folder=folder, resume=resume, quiet=True, **options)
     with Session(run, chosen):
         loop.train(run)
     return run
 
 
-def digest(folder: Path) -> dict[str, str]:
+def digest(folder: Path, place: str = "") -> dict[str, str]:
     """Sums of everything that a finished job leaves: the same bits, or the name of what differs."""
-    store = Store(folder / "checkpoints", write=False)
+    store = Store(place or folder / "checkpoints", write=False)
     loaded = store.resume()
     assert loaded is not None
     sums = {f"final {part}": _sum(value) for part, value in sorted(loaded.state.items())}

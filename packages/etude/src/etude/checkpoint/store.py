@@ -30,7 +30,9 @@ from etude.checkpoint.manifest import Damaged, Manifest, Withheld
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.snapshot import Arena, padded
 from etude.checkpoint.storage import chaos, space
+from etude.checkpoint.storage.owner import Claim, OwnerLost
 from etude.checkpoint.storage.places import locate
+from etude.checkpoint.storage.remote import RemoteError
 from etude.checkpoint.write import Entry, Job, Outcome, free_name, quietly, wait_for, write_checkpoint
 from etude.dist.shards import piece_of, tensors_in
 from etude.errors import PeerError, ResumeError, SaveError, printable
@@ -82,6 +84,8 @@ class Store:
         self.passed: set[str] = set()
         #: Whether a save deletes what it makes superfluous; not after an error, when everything may be needed.
         self.pruning = True
+        #: Whose the folder is, on an object store that several machines reach; raises when it is another run's by now.
+        self.owner: Claim | None = None
         #: The highest step in the name of a checkpoint so far: what comes after it needs no look into the folder.
         self._highest = 0
         if write:
@@ -121,7 +125,10 @@ class Store:
             parts=snapshot.parts,
         )  # fmt: skip
         prefix = tag or ("weights" if weights_only else "step")
-        self._held = Job(snapshot, manifest, prefix, watch, Outcome(step), first, fresh=step > self._highest)
+        guard = self._check_owner if self.owner is not None else None
+        self._held = Job(
+            snapshot, manifest, prefix, watch, Outcome(step), first, guard=guard, fresh=step > self._highest
+        )
         self._highest = max(self._highest, step)
         if not hold:
             self.commit()
@@ -171,7 +178,7 @@ class Store:
         if outcome.error is None:
             self._failed_in_a_row = 0
             return
-        if isinstance(outcome.error, PeerError):
+        if isinstance(outcome.error, PeerError | OwnerLost):
             raise outcome.error
         self._failed_in_a_row += 1
         message = self._explain(outcome)
@@ -185,10 +192,17 @@ class Store:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             room = space.explain(self.folder, outcome.sizes, local=self.disk.RENAMES)
             return f"step {outcome.step} was not saved: no space: {room}; {good}"
-        code = f"{errno.errorcode.get(error.errno or 0, '')} " if isinstance(error, OSError) else ""
-        if isinstance(error, OSError) and not error.filename:
-            code += f"{printable(self.folder)}: "
-        return f"step {outcome.step} was not saved: {code}{printable(str(error))}; {good}"
+        return f"step {outcome.step} was not saved: {self._reason(error)}; {good}"
+
+    def _reason(self, error: BaseException | None) -> str:
+        """Return an error with the name that the system has for it, and the path."""
+        if not isinstance(error, OSError):
+            return printable(str(error) or type(error).__name__)
+        code = errno.errorcode.get(error.errno or 0, "EIO")
+        if isinstance(error, RemoteError):
+            return f"{code} {error}"
+        at = printable(os.fspath(error.filename)) if isinstance(error.filename, str) else printable(self.given)
+        return f"{code} {at}: {printable(error.strerror or str(error) or type(error).__name__)}"
 
     def _last_good(self) -> str:
         try:
@@ -203,6 +217,7 @@ class Store:
         job.may_begin.wait()
         started = time.perf_counter()
         try:
+            self._notice_loss()
             entry = write_checkpoint(self.disk, self.folder, job)
             self._finish(entry, job)
         except BaseException as error:  # `done` must be set in any case: training waits for it
@@ -211,6 +226,33 @@ class Store:
         # Before `done`: whoever has waited finds the outcome.
         self.news.append(job.outcome)
         job.done.set()
+
+    def _notice_loss(self) -> None:
+        """Say so if the newest checkpoint is gone: someone has emptied the folder. What is saved now is whole."""
+        if lost := self._lost():
+            self.say(f"{lost}; older ones may be gone, too. A new one is saved")
+            self._forget()
+
+    def _check_owner(self) -> None:
+        """Raise an error if the folder is another run's by now; say so if somebody has emptied it."""
+        if self.owner is not None and not self.owner.check():
+            self.say(f"{printable(self.given)} was emptied while the run trained: older checkpoints are gone")
+            self._forget()
+
+    def _forget(self) -> None:
+        self._entries.clear()
+        self._newest, self._best, self._pruned = None, "", False
+
+    def require_newest(self) -> None:
+        """Raise an error if the newest checkpoint is gone at the end of a run: there may be nothing left of it."""
+        if lost := self._lost():
+            raise SaveError(lost)
+
+    def _lost(self) -> str:
+        """Return what was deleted that this store has saved or loaded, empty if nothing was."""
+        if self._newest is None or self.disk.exists(self.disk.join(self._newest, manifests.NAME)):
+            return ""
+        return f"{printable(self.given)}: {os.path.basename(self._newest)} was deleted while the run trained"
 
     def _finish(self, entry: Entry, job: Job) -> None:
         """Finish a save. The checkpoint is safe; what follows may fail without affecting it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -17,8 +18,9 @@ from etude.checkpoint import manifest as manifests
 from etude.checkpoint.manifest import Manifest, Stored
 from etude.checkpoint.snapshot import File, Snapshot
 from etude.checkpoint.storage import chaos
-from etude.checkpoint.storage.disk import last_call
-from etude.checkpoint.storage.places import Disk, FileWriter
+from etude.checkpoint.storage.disk import FileWriter, last_call
+from etude.checkpoint.storage.owner import OwnerLost
+from etude.checkpoint.storage.places import Disk
 from etude.errors import SaveError, printable
 from etude.fast_dataclass import record
 
@@ -88,12 +90,16 @@ class Job:
     may_begin: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
     others: Others = field(default_factory=Others)
+    #: Raises an error when the folder is another run's by now.
+    guard: Callable[[], object] | None = None
     #: Whether no checkpoint of this step or a later one is there, so that its name is free.
     fresh: bool = False
 
 
 def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
     """Write ``job`` below ``folder``; when anything fails, what was written is removed and nothing else touched."""
+    if job.guard is not None:
+        job.guard()
     if job.first is not None:
         job.first()
     job.outcome.sizes = tuple(file.size for file in job.snapshot.files)
@@ -116,6 +122,8 @@ def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
             chaos.point("save.before_rename")
             if disk.RENAMES:
                 disk.rename(place, target)
+        except OwnerLost:  # what has this name may be the other run's
+            raise
         except BaseException:  # room at once: the disk may be full
             quietly(disk.remove_tree, place)
             raise
@@ -143,9 +151,20 @@ def _write_manifest(disk: Disk, place: str, job: Job, stored: dict[str, Stored])
     theirs, shards = job.others.end()
     manifest = replace(job.manifest, files=stored | theirs, shards=shards)
     chaos.point("save.before_manifest")
+    if not disk.RENAMES:
+        _require_all(disk, place, manifest, job)
     disk.put(disk.join(place, manifests.NAME), [manifest.to_json()])
     disk.sync_folder(place)
     return manifest
+
+
+def _require_all(disk: Disk, place: str, manifest: Manifest, job: Job) -> None:
+    """Raise an error if the place is another run's by now, or files of the save are gone: it was emptied meanwhile."""
+    if job.guard is not None:
+        job.guard()
+    gone = sorted(manifest.files.keys() - set(disk.names(place)))
+    if gone:
+        raise OSError(errno.ENOENT, "deleted while the others were written", disk.join(place, gone[0]))
 
 
 def _write_together(disk: Disk, place: str, files: Iterable[File]) -> None:

@@ -75,6 +75,11 @@ class Console:
             self._close_log()
             warnings.warn(f"log.txt cannot be written ({error.strerror or error}) and is switched off", stacklevel=3)
 
+    def reopen(self, log: Path) -> None:
+        """Go on in another file: the one that was open is deleted."""
+        self._close_log()
+        self.log = open(log, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
+
     def _close_log(self) -> None:
         if self.log is not None:
             log, self.log = self.log, None

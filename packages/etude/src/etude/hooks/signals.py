@@ -208,6 +208,12 @@ class Stops(Hook):
         self._wished: Callable[[], int] = self._wish
         #: Records the number of finished steps after each step, so that a restart knows where the run died.
         self.note: Callable[[int], None] | None = None
+        #: Why the run cannot go on where it is, though nothing is wrong with the training.
+        self._lost = ""
+
+    def stop_for(self, reason: str) -> None:
+        """Stop the run after this step, saved: its checkpoints or records cannot stay where they were."""
+        self._lost, self._awake = reason, True
 
     def on_start(self, call: Callable[[], None]) -> None:
         """Call ``call`` right before the first step, when everything else is ready."""
@@ -296,6 +302,8 @@ class Stops(Hook):
             print(f"etude: the state could not be saved: {error}", file=sys.stderr)
 
     def _check(self, run: Run) -> None:
+        if self._lost:
+            run.stop(self._lost, exit_code=SaveError.exit_code)
         if self._wished():
             reason, code = _REASONS[self._wished()]
             run.stop(f"{reason} at step {run.done}", exit_code=code)
@@ -304,6 +312,8 @@ class Stops(Hook):
 
     def _wish(self) -> int:
         """Return the exit code that a signal asks this process for, 0 while none came."""
+        if self._lost:  # the other ranks know no other way to stop after the same step
+            return SIGNALS["SIGTERM"][1]
         return 0 if self.signals.received is None else SIGNALS[self.signals.received][1]
 
     def _save_best(self, run: Run) -> None:

@@ -23,7 +23,9 @@ from etude.checkpoint.shapes import COUNTERS
 from etude.checkpoint.state import INTERRUPTED, Generators, Unfit, generators_for, needed, restore
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.lock import Lock
-from etude.checkpoint.storage.places import local_path
+from etude.checkpoint.storage.owner import Claim
+from etude.checkpoint.storage.places import local_path, locate
+from etude.checkpoint.storage.remote import RemoteDisk
 from etude.checkpoint.store import Store
 from etude.checkpoint.warm_start import describe, init_from
 from etude.checkpoint.write import DIVERGED
@@ -34,13 +36,14 @@ from etude.core.run import Run
 from etude.data.seeds import seed_rank
 from etude.dist import group, reports
 from etude.dist.peers import Peers
-from etude.errors import ConfigError, ResumeError, UserError, printable, with_place
+from etude.errors import ConfigError, ResumeError, SaveError, UserError, printable, with_place
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.schedule import Schedule
 from etude.hooks.signals import Signals, Stops
 from etude.plan import NOWHERE, Plan
 from etude.session.faults import Faults
 from etude.session.interrupted import finish_step
+from etude.session.presence import Presence
 from etude.session.saver import FAILED, Saver
 from etude.session.watchdog import Watchdog
 from etude.units import counted
@@ -86,8 +89,9 @@ class Recovery:
         began: float | None = None,
         tree: Tree | None = None,
         plan: Plan | None = None,
+        renew: Callable[[], None] | None = None,
     ) -> None:
-        self.run, self.options, self.say, self.tree = run, options, say, tree
+        self.run, self.options, self.say, self.tree, self._renew = run, options, say, tree, renew
         #: What the run was asked for; ``run.plan`` is that of a config alone.
         self.plan = run.plan if plan is None else plan
         self.signals = Signals(grace=options.grace)
@@ -97,7 +101,8 @@ class Recovery:
         self.stops = Stops(self.signals, max_seconds=limit, began=began, clock=run.clock)
         self._watchdog = Watchdog(run, say=self.say)
         self._lock: Lock | None = None
-        self._place_lock: Lock | None = None
+        self._place_lock: Lock | Claim | None = None
+        self._presence: Presence | None = None
         self._attempts: Attempts | None = None
         self._faults: Faults | None = None
         self._loaded: Loaded | None = None
@@ -121,6 +126,9 @@ class Recovery:
         """Lock and planned faults alone."""
         if self.run.folder is not None and self.run.world.is_main:
             self._lock = Lock(self.run.folder)
+            self._presence = Presence(
+                self.run.folder, self._lock, stops=self.stops, say=self.say, renew=self._renew or (lambda: None)
+            )
         if self.run.peers is None:
             self._plan_faults()
 
@@ -157,7 +165,7 @@ class Recovery:
     def _make_store(self, folder: Path, kind: type[Store]) -> tuple[Store, str]:
         hook = next((hook for hook in self.run.hooks if isinstance(hook, Checkpoint)), None)
         elsewhere = local_path(hook.folder) if hook is not None else ""
-        if elsewhere and "://" not in elsewhere and self.run.world.is_main:
+        if elsewhere and self.run.world.is_main:
             self._guard_place(elsewhere, folder)
         place = elsewhere or str(folder / FOLDER)
         store = kind(
@@ -167,8 +175,10 @@ class Recovery:
             trust_owner="owner" in self.options.allow_change,
             say=self.say,
         )
+        store.owner = self._place_lock if isinstance(self._place_lock, Claim) else None
         if hook is not None:
             self.run.store = Saver(self.run, store, self.say)
+            self.run.store.before_write = self._presence.require if self._presence is not None else None
         return store, place
 
     def _open_own_store(self, folder: Path, kind: type[Store]) -> str | None:
@@ -193,6 +203,10 @@ class Recovery:
     def _guard_place(self, place: str, folder: Path) -> None:
         """Lock the place of the checkpoints, unless the lock of the run's folder covers it: two runs must not share
         it."""
+        disk, where = locate(place)
+        if isinstance(disk, RemoteDisk):
+            self._place_lock = Claim(disk, where, say=self.say)
+            return
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
             if not os.path.samefile(place, folder):
@@ -340,6 +354,11 @@ class Recovery:
             seed = self.plan.train.seed if self.plan is not None else 0
             seed_rank(seed, self.run.place.stream, self.run.step)
 
+    def watch_folder(self) -> None:
+        """Look for the run's folder at every record."""
+        if self._presence is not None:
+            self.run.events.writers.append(self._presence)
+
     def _begin_attempt(self) -> None:
         """Refuse to die at the same step once more; from here on it is known that a life was begun."""
         if self.run.folder is None or not self.run.world.is_main:
@@ -402,8 +421,12 @@ class Recovery:
         ``discard`` is called while nobody else can enter the folder.
         """
         try:
+            if error is None:
+                self._require_presence()
             if self.run.store is not None:
                 self.run.store.close()
+                if error is None:
+                    self.run.store.store.require_newest()
         except BaseException as failed:
             error = error or failed
             raise
@@ -421,6 +444,18 @@ class Recovery:
             for lock in (self._place_lock, self._lock):
                 if lock is not None:
                     lock.release()
+
+    def _require_presence(self) -> None:
+        """Raise an error if the run's folder was lost and not made anew."""
+        presence = self._presence
+        if presence is None:
+            return
+        if self.run.store is not None:
+            self.run.store.store.wait()
+        presence.look()
+        # A run that was at its end could not be stopped for it, and other ranks know of a signal only.
+        if presence.lost and (presence.is_gone() or self.run.exit_code != SaveError.exit_code or self.run.peers):
+            raise SaveError(presence.lost)
 
     def _end_attempt(self, error: BaseException | None) -> None:
         """Forget the attempt if it ended well, or with a mistake that is reported at once, which is no failure of

@@ -41,6 +41,8 @@ class Saver:
         self._kinds: set[tuple[bool, bool, str]] = set()
         self._held_at = self._left_at = -1
         self._unsaved = ""
+        #: Called before anything is written: the run's folder may be gone.
+        self.before_write: Callable[[], None] | None = None
 
     def prepare(self, run: Run) -> None:
         """Allocate the memory for snapshots before the first save; the optimizer has its state after a step.
@@ -99,6 +101,8 @@ class Saver:
         hold: bool = False,
         **extra: Any,
     ) -> None:
+        if self.before_write is not None and not hold:
+            self.before_write()
         counters = run.parts()["counters"].state_dict()
         self.store.save(
             {**collect(run), **extra},
@@ -171,6 +175,8 @@ class Saver:
 
     def commit(self) -> None:
         """Write the state that is held."""
+        if self.before_write is not None:
+            self.before_write()
         self.store.commit()
         self._held_at = -1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shlex
 import shutil
 import sys
@@ -92,6 +93,7 @@ class Session:
         self._begun_at = 0
 
     def __enter__(self) -> Session:
+        drawn = random.getstate()
         if self.lasting:
             self._open_folder()
         try:
@@ -103,6 +105,8 @@ class Session:
                 self.recovery.close(error, discard=self._discard if not self.recovery.refused else None)
             self.run.events.close()
             raise
+        # Packages draw while they are imported (rich does, at a terminal), and no run may depend on which ones it has.
+        random.setstate(drawn)
         self._begun_at = self.run.done
         self.sampler.seconds[wall_time.START] = time.monotonic() - self.began
         if self.status is not None or (self.run.world.is_main and not self.options.quiet):  # else nobody reads it
@@ -118,11 +122,13 @@ class Session:
             self.console = Console(log=log, quiet=quiet, notebook=in_notebook())
         except OSError as error:
             raise SaveError(f"{error.filename}: {error.strerror} ({errorcode.get(error.errno or 0, '?')})") from error
-        say = self.console.say
-        self.recovery = Recovery(run, self.options, say=say, began=self.began, tree=self.tree, plan=self.plan)
+        self.recovery = Recovery(
+            run, self.options, say=self.console.say, began=self.began, tree=self.tree, plan=self.plan, renew=self._renew
+        )
         self.recovery.open()
         if run.world.is_main:
             run.events.writers += [*self._writers(), self.console]
+            self.recovery.watch_folder()
         self.recovery.restore()
         self.console.watch(self._where)
         if run.peers is not None:
@@ -255,6 +261,13 @@ class Session:
             data=folders.fingerprints(self.run.data),
             flags=self.flags,
         )
+
+    def _renew(self) -> None:
+        """Record the run once more in a folder that was deleted meanwhile."""
+        if self.run.folder is not None:
+            self._record(self.run.folder, anew=True)
+            write_facts(self.run.folder, self.run, self.tree)
+            self.console.reopen(self.run.folder / "log.txt")
 
     def _choose_folder(self) -> Path | None:
         plan = self.run.plan

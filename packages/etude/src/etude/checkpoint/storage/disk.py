@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Protocol, cast
 
@@ -105,6 +105,24 @@ class Writer:
     def close(self) -> None:
         """Close the file without syncing it."""
         self._file.close()
+
+
+class FileWriter(Protocol):
+    """A new file that is being filled, on any file system."""
+
+    def write(self, data: memoryview | bytes) -> int: ...
+    def sync(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def fill(writer: FileWriter, pieces: Iterable[memoryview | bytes]) -> None:
+    """Write a whole file, and return when it is on the disk."""
+    try:
+        for piece in pieces:
+            writer.write(piece)
+        writer.sync()
+    finally:
+        writer.close()
 
 
 def make_folder(path: str, *, mode: int = 0o700) -> None:

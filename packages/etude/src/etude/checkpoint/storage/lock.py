@@ -31,23 +31,39 @@ class Lock:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = Path(folder) / NAME
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._fd = self._take()
+
+    def _take(self) -> int:
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            owner = _describe(os.pread(self._fd, 4096, 0))
-            os.close(self._fd)
+            owner = describe(os.pread(fd, 4096, 0))
+            os.close(fd)
             # EACCES is the other answer of POSIX for a lock that is held.
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
-            raise FolderInUse(f"run directory {folder} in use by {owner}") from None
-        _held[self._fd] = self
-        self._sign()
+            raise FolderInUse(f"run directory {self.path.parent} in use by {owner}") from None
+        _held[fd] = self
+        _sign(fd)
+        return fd
 
-    def _sign(self) -> None:
-        facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps(facts).encode(), 0)
+    def is_in_place(self) -> bool:
+        """Return whether the file that is locked is still the one in the folder; someone may have deleted it."""
+        try:
+            there, own = os.stat(self.path, follow_symlinks=False), os.fstat(self._fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # a disk that fails is for the saves to report
+            return True
+        return (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)
+
+    def retake(self) -> None:
+        """Lock the folder again after someone has deleted the file; refused if another process was faster."""
+        if not self.is_in_place():
+            before, self._fd = self._fd, self._take()
+            del _held[before]
+            os.close(before)
 
     def release(self) -> None:
         """Release the lock. A second call does nothing."""
@@ -63,7 +79,14 @@ class Lock:
         self.release()
 
 
-def _describe(text: bytes) -> str:
+def _sign(fd: int) -> None:
+    facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, json.dumps(facts).encode(), 0)
+
+
+def describe(text: bytes) -> str:
+    """Return who has signed a lock, for a message."""
     try:
         facts = json.loads(text)
         return printable(f"pid {facts['pid']} on {facts['host']} since {facts['since']}")

@@ -23,8 +23,10 @@ def explain(folder: str, sizes: Iterable[int], *, local: bool = True) -> str:
     have = info.f_bavail * block
     if have < need:
         return f"need {_exact(need, have)}, have {_exact(have, need)}"
-    if info.f_files and not info.f_favail:
-        return f"need {len(sizes) + _BESIDE} more files, have none (no inodes are left)"
+    files = len(sizes) + _BESIDE
+    # What was written of the save is removed by now, and has given back some of them.
+    if info.f_files and info.f_favail < files:
+        return f"need {files} new files, have {info.f_favail} (no inodes are left)"
     return f"need {human(need)}, have {human(have)} now: a quota, or other programs used the space"
 
 
