@@ -3,6 +3,7 @@
     python bench/faults.py --kills 500 [--seed 0]
     python bench/faults.py --nproc 2 --kills 50
     python bench/faults.py --security [--kills 20]
+    python bench/faults.py --s3 [--kills 40]
 
 The job has everything that makes a resume hard (see tests/faults/job.py) in eight variants; kills come at random
 moments, inside throttled writes, at the n-th file-system call, in the middle of a write, at a step, and at the points
@@ -11,6 +12,9 @@ around renaming and deleting.
 With ``--security`` it lists every socket that jobs of two processes listen on while they train, are killed and start
 again; kills launchers at random moments, and counts the processes that they leave; and overwrites what is in the store of
 a job with pickles and rubbish.
+
+With ``--s3`` the checkpoints are on moto's S3 server on loopback (extra ``test``): lives are killed, the server is gone,
+slow or silent, and the newest checkpoint is damaged between two lives (see tests/faults/store_lives.py).
 
 With ``--nproc`` a job of several processes (see tests/dist/job.py) loses a random rank at a random step, and restarts.
 """
@@ -37,7 +41,8 @@ STEPS = 20
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--kills", type=int, help="500; 40 faults with --s3; 20 with --security")
+    parser.add_argument("--s3", action="store_true", help="a job whose checkpoints are on an S3 server")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--nproc", type=int, default=1, help="kill ranks of a job of so many processes")
     parser.add_argument("--security", action="store_true", help="list listeners; kill launchers; write into stores")
@@ -45,10 +50,13 @@ def main() -> int:
     if args.security:
         from tests.dist import security
 
-        return security.report(kills=min(args.kills, 20), seed=args.seed)
+        return security.report(kills=min(args.kills or 20, 20), seed=args.seed)
+    if args.s3:
+        return disturb_store(args.kills or 40, args.seed)
+    kills = args.kills or 500
     if args.nproc > 1:
-        return kill_ranks(args.nproc, args.kills, args.seed)
-    command = [sys.executable, "-m", "tests.faults.lives", "--kills", str(args.kills), "--seed", str(args.seed)]
+        return kill_ranks(args.nproc, kills, args.seed)
+    command = [sys.executable, "-m", "tests.faults.lives", "--kills", str(kills), "--seed", str(args.seed)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     result = json.loads(done.stdout.splitlines()[-1])
     print(f"{'killed':20} {'lives':>6}")
@@ -56,6 +64,22 @@ def main() -> int:
         print(f"{kind:20} {count:6}")
     print(f"{'in all':20} {result['kills']:6}\n")
     print(f"{result['jobs']} jobs finished in {result['seconds']:.0f} s; other bits in {len(result['wrong'])} of them")
+    for story in result["wrong"]:
+        print(f"  {story}")
+    return done.returncode
+
+
+def disturb_store(lives: int, seed: int) -> int:
+    """Give a job on an object store ``lives`` faults; count those that it came back from, bitwise identical."""
+    command = [sys.executable, "-m", "tests.faults.store_lives", "--lives", str(lives), "--seed", str(seed)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    result = json.loads(done.stdout.splitlines()[-1])
+    print(f"{'fault':38} bitwise identical afterwards")
+    for kind, count in result["lives"].items():
+        print(f"{kind:38} {result['good'].get(kind, 0)} of {count}")
+    total = sum(result["lives"].values())
+    print(f"{'in all':38} {sum(result['good'].values())} of {total}\n")
+    print(f"{result['jobs']} jobs in {result['seconds']:.0f} s")
     for story in result["wrong"]:
         print(f"  {story}")
     return done.returncode

@@ -258,10 +258,14 @@ def test_of_two_runs_at_one_place_the_second_is_refused(job: Job) -> None:
     claim = Claim(disk, where, say=print)
     assert job.run("b") == 2
     assert f"run directory {job.place} in use by pid {os.getpid()} on " in job.said
+    assert main(["ckpt", "prune", job.place, "--keep", "1"]) == 2
     claim.release()
     assert job.run("b") == 0 and ".lock" not in names(job.place)
+    assert main(["ckpt", "prune", job.place, "--keep", "1"]) == 0
+    assert names(job.place) == ["latest", "step-000000012"]
 
 
+@pytest.mark.thorough  # two processes; the test above has one
 def test_two_runs_started_together_do_not_mix(job: Job) -> None:
     jobs = [job.start(name) for name in "ab"]
     said = [one.communicate(timeout=120)[1] for one in jobs]
@@ -376,7 +380,7 @@ def test_clients_draw_from_a_generator_of_their_own(place: str, server: ObjectSt
 def test_a_long_outage_ends_the_run_with_code_6(job: Job, server: ObjectStore) -> None:
     server.relay.outage, server.relay.cut_at = 0.0, lambda data: b"step-000000004" in data
     assert job.run("a", "checkpoint.every=1step") == 6, job.said
-    assert "3 saves in a row have failed" in job.said and is_one_line(job.said)
+    assert "saves in a row have failed" in job.said and is_one_line(job.said)
     server.calm()
     assert job.run("a", "checkpoint.every=1step", "--resume") == 0, job.said
     assert "resumed from step 3" in job.said and job.is_like_calm()

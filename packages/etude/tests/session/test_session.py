@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,28 @@ def test_a_fault_that_never_comes_is_refused():
 
     with pytest.raises(ConfigError, match="never comes"):
         chaos.parse("kill@save=0")
+
+
+def test_what_packages_draw_while_they_are_imported_does_not_change_a_run(workdir: Path, monkeypatch):
+    """As rich does, which is imported at a terminal alone."""
+    Path("drawing.py").write_text("import random\nrandom.random()\n")
+    Path("parts.py").write_text(
+        "import etude, random\n"
+        "drawn = []\n"
+        "class Drawing(etude.Hook):\n"
+        "    def after_step(self, run): drawn.append(random.random())\n"
+        "@etude.WRITERS.register\n"
+        "class Lazy:\n"
+        "    def __init__(self, folder): import drawing\n"
+        "    def write(self, record): ...\n"
+        "    def close(self): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(workdir))
+    text = f"{CONFIG}imports: [parts.py]\nhooks: [parts.Drawing]\n"
+    for name, more in (("a", ""), ("b", "log: {to: [Lazy]}\n")):
+        Path(f"{name}.yaml").write_text(text + more)
+        train_config(f"{name}.yaml", options=etude.Options(folder=Path(name), quiet=True))
+    import parts
+
+    steps = len(parts.drawn) // 2
+    assert "drawing" in sys.modules and parts.drawn[:steps] == parts.drawn[steps:]

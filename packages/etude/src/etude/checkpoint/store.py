@@ -206,7 +206,8 @@ class Store:
 
     def _last_good(self) -> str:
         try:
-            return self.newest() or "none yet"
+            newest = self.newest()
+            return self.disk.url(newest) if newest else "none yet"
         except OSError:  # the folder that could not be written cannot be read, either
             return "not known"
 

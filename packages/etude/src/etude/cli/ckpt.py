@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from contextlib import nullcontext
 from typing import Any
 
@@ -190,7 +191,7 @@ def _add_prune(parser: argparse.ArgumentParser) -> None:
 
 def prune(args: argparse.Namespace) -> int:
     from etude.checkpoint.retention import Retention
-    from etude.checkpoint.storage.lock import Lock
+    from etude.checkpoint.storage.owner import hold
     from etude.checkpoint.tools.listing import prune as work
     from etude.checkpoint.tools.listing import store_folder
     from etude.metrics.direction import lower_is_better
@@ -200,8 +201,9 @@ def prune(args: argparse.Namespace) -> int:
         last=args.keep, best=args.best_k if args.best else 0, metric=args.best, mode=mode, forever=args.forever
     )
     folder = store_folder(_path(args))
-    above = os.path.dirname(os.path.abspath(folder)) if os.path.basename(folder) == "checkpoints" else folder
-    with Lock(above) if "://" not in folder and not args.dry_run else nullcontext():
+    inside = os.path.basename(folder) == "checkpoints" and "://" not in folder
+    above = os.path.dirname(os.path.abspath(folder)) if inside else folder
+    with nullcontext() if args.dry_run else hold(above, say=lambda line: print(line, file=sys.stderr)):
         done = work(folder, rule, aside=args.aside, dry=args.dry_run)
     for line in done.left:
         print(f"left alone {printable(line)}")

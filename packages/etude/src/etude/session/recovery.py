@@ -23,9 +23,8 @@ from etude.checkpoint.shapes import COUNTERS
 from etude.checkpoint.state import INTERRUPTED, Generators, Unfit, generators_for, needed, restore
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.lock import Lock
-from etude.checkpoint.storage.owner import Claim
-from etude.checkpoint.storage.places import local_path, locate
-from etude.checkpoint.storage.remote import RemoteDisk
+from etude.checkpoint.storage.owner import Claim, hold
+from etude.checkpoint.storage.places import local_path
 from etude.checkpoint.store import Store
 from etude.checkpoint.warm_start import describe, init_from
 from etude.checkpoint.write import DIVERGED
@@ -203,9 +202,8 @@ class Recovery:
     def _guard_place(self, place: str, folder: Path) -> None:
         """Lock the place of the checkpoints, unless the lock of the run's folder covers it: two runs must not share
         it."""
-        disk, where = locate(place)
-        if isinstance(disk, RemoteDisk):
-            self._place_lock = Claim(disk, where, say=self.say)
+        if "://" in place:
+            self._place_lock = hold(place, say=self.say)
             return
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
@@ -320,7 +318,8 @@ class Recovery:
             run.store.resumed_from(run, loaded)
         lost = reached - run.step
         repeated = f", {counted(lost, 'step')} {'is' if lost == 1 else 'are'} repeated" if lost > 0 else ""
-        self.say(f"resumed from step {run.step} ({loaded.path}){repeated}")
+        path = run.store.store.disk.url(loaded.path) if run.store is not None else loaded.path
+        self.say(f"resumed from step {run.step} ({path}){repeated}")
         if run.peers is not None and run.plan is not None and run.plan.parallel.compression == "powersgd":
             self.say("PowerSGD starts without the errors of earlier steps: the run will not end in the same bits")
         # After the last step, but inside its epoch, the end of the epoch is left to do.

@@ -23,9 +23,11 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from types import TracebackType
 from typing import Any
 
-from etude.checkpoint.storage.lock import NAME, FolderInUse, describe
+from etude.checkpoint.storage.lock import NAME, FolderInUse, Lock, describe
+from etude.checkpoint.storage.places import locate
 from etude.checkpoint.storage.remote import RemoteDisk
 from etude.errors import SaveError, printable
 
@@ -111,6 +113,12 @@ class Claim:
                 if found is not None and self._is_own(found[0]):
                     self._disk.remove(self.path)
 
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.release()
+
     def _renew(self) -> None:
         while not self._ended.wait(BEAT):
             with suppress(OSError), self._guard:  # an outage: the saves report it
@@ -132,6 +140,12 @@ class Claim:
 
     def _is_own(self, text: bytes) -> bool:
         return bool(_facts_in(text).get("run") == self._facts["run"])
+
+
+def hold(folder: str, *, say: Callable[[str], Any]) -> Lock | Claim:
+    """Return the lock of a folder, on a disk or on an object store."""
+    disk, where = locate(folder)
+    return Claim(disk, where, say=say) if isinstance(disk, RemoteDisk) else Lock(where)
 
 
 def _own_facts() -> dict[str, Any]:

@@ -11,6 +11,7 @@ import importlib.util
 import io
 import os
 import random
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -43,6 +44,7 @@ _NO_ANSWER = {
 }  # fmt: skip
 #: Errors that another attempt would not change.
 _FINAL = {"ParamValidationError", "InvalidURL", "InvalidEndpointURLError", "NoRegionError", "InvalidRegionError"}
+_SERVER = re.compile(r"https?://[^/\s\"'<>]+")
 _PLAIN = (FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError)
 
 
@@ -307,7 +309,8 @@ class RemoteDisk:
             code, text = errno.EACCES, f"access denied ({text})"
         elif names & _NO_ANSWER:
             code = code or (errno.ETIMEDOUT if any("Timeout" in name for name in names) else errno.ECONNREFUSED)
-            text = f"no answer ({text})"
+            server = _SERVER.search(text)
+            text = f"no answer from {server[0]}" if server else f"no answer ({text})"
         return RemoteError(f"{printable(self.url(path))}: {text}", code or errno.EIO, answered=self._answered)
 
 
