@@ -34,6 +34,8 @@ from etude.errors import SaveError, printable
 #: Seconds between two renewals, and for how long a mark has to stay the same before its owner counts as dead.
 BEAT, SILENCE = 10.0, 40.0
 _LOOK = 1.0
+#: Claims of this process that are over; an outage may have kept their marks from being removed.
+_over: set[str] = set()
 
 
 class OwnerLost(SaveError):
@@ -108,6 +110,7 @@ class Claim:
         """Release the place, if it is still this run's."""
         if not self._ended.is_set():
             self._ended.set()
+            _over.add(self._facts["run"])
             with suppress(OSError), self._guard:  # what stays is taken over as that of a dead process
                 found = self._read()
                 if found is not None and self._is_own(found[0]):
@@ -177,6 +180,8 @@ def _is_dead(text: bytes) -> bool:
     """Return whether the process was on this machine, and is not there any more."""
     facts = _facts_in(text)
     pid = facts.get("pid")
+    if isinstance(facts.get("run"), str) and facts["run"] in _over:
+        return True
     return _is_here(facts) and isinstance(pid, int) and _start_of(pid) != facts.get("started")
 
 
