@@ -300,6 +300,7 @@ def test_a_mark_from_elsewhere_is_watched_before_it_is_taken_over(place: str, mo
         claim.check()
     claim.release()
     assert names(place) == [".lock"]
+    monkeypatch.setattr(owner, "SILENCE", 20.0)
     timer = threading.Timer(0.15, forge, [place], {"beat": 3})
     timer.start()
     with pytest.raises(FolderInUse, match="in use by pid 7 on elsewhere"):
