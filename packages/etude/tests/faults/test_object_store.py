@@ -301,11 +301,22 @@ def test_a_mark_from_elsewhere_is_watched_before_it_is_taken_over(place: str, mo
     claim.release()
     assert names(place) == [".lock"]
     monkeypatch.setattr(owner, "SILENCE", 20.0)
-    timer = threading.Timer(0.15, forge, [place], {"beat": 3})
-    timer.start()
-    with pytest.raises(FolderInUse, match="in use by pid 7 on elsewhere"):
-        claimed(place, lines)
-    timer.join()
+    refused = threading.Event()
+
+    def live() -> None:
+        for beat in range(3, 300):
+            forge(place, beat=beat)
+            if refused.wait(0.1):
+                return
+
+    owner_elsewhere = threading.Thread(target=live)
+    owner_elsewhere.start()
+    try:
+        with pytest.raises(FolderInUse, match="in use by pid 7 on elsewhere"):
+            claimed(place, lines)
+    finally:
+        refused.set()
+        owner_elsewhere.join()
 
 
 def test_a_run_that_has_lost_its_place_stops_and_leaves_the_other_alone(job: Job, server: ObjectStore) -> None:
