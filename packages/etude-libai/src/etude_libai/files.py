@@ -78,6 +78,10 @@ class Checkpointer(Resuming):
         items: dict[str, Any] = {"model": self.model.state_dict()}
         items |= {key: part.state_dict() for key, part in self.checkpointables.items()}
         items |= {key: value for key, value in kwargs.items() if key != "iteration"}
+        if any(map(is_split, self.model.parameters())):
+            from etude_libai.live.split import files
+
+            items = files.whole_state(items)
         target = os.path.join(self.save_dir, name)
         self.logger.info(f"Saving checkpoint to {target}")
         if _is_main():
@@ -312,6 +316,11 @@ def _earlier(last: str) -> list[str]:
     return [path for _, path in sorted(found, reverse=True)]
 
 
+def is_split(tensor: Any) -> bool:
+    """Return whether a tensor is split over processes."""
+    return hasattr(tensor, "device_mesh")
+
+
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
@@ -341,6 +350,10 @@ def load_model(model: torch.nn.Module, state: Mapping[str, Any], logger: logging
         if not torch.nn.parameter.is_lazy(own[key]) and own[key].shape != value.shape:
             wrong_shapes.append((key, tuple(value.shape), tuple(own[key].shape)))
             del incoming[key]
+        elif is_split(own[key]):
+            from etude_libai.live.split import files
+
+            incoming[key] = files.like(value, own[key])
     result = model.load_state_dict(incoming, strict=False)
     skipped = {key for key, _, _ in wrong_shapes}
     missing = [key for key in result.missing_keys if key not in skipped and not _is_alias(model, key, incoming)]

@@ -17,6 +17,7 @@ from etude.errors import ConfigError, EtudeError, Finding
 from etude.errors.spelling import is_slip, meaning, nearest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.units import Amount
+from etude_libai import stages
 from etude_libai.checks.arguments import arguments
 from etude_libai.checks.calls import unknown_arguments
 from etude_libai.checks.missing import missing_packages, missing_targets
@@ -128,7 +129,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
 
 def _surveyed(tree: Tree) -> tuple[Plan, list[Finding]]:
     called = partial(unknown_arguments, slips=True)
-    wrong = (structure, unknown, wrong_values, missing_targets, called, slips, beside, arguments, _sizes)
+    wrong = (structure, unknown, wrong_values, missing_targets, called, slips, beside, arguments, stages.findings)
     findings = [finding for look in wrong for finding in look(tree)]
     own, evaluator = "optim" if tree.get("optim") is not None else "optimizer", ("train", "evaluation", "evaluator")
     weights = tree.get("train", "load_weight", default=tree.get("train", "init_checkpoint"))
@@ -278,16 +279,3 @@ def _is_misspelt(key: str, near: str, known: Collection[str]) -> bool:
         return True
     longer = key in near or near in key
     return not longer and bool(get_close_matches(key, [near], cutoff=0.75))
-
-
-def _sizes(tree: Tree) -> list[Finding]:
-    """Return a finding for every parallel size that Étude does not support."""
-    return [
-        Finding(
-            str(tree.place("train", "dist", key)),
-            f"train.dist.{key}={size}: Étude trains with data-parallel processes only",
-            f"set train.dist.{key}=1 and start one process per device",
-        )
-        for key in ("tensor_parallel_size", "pipeline_parallel_size")
-        if isinstance(size := tree.get("train", "dist", key), int) and size > 1
-    ]

@@ -56,7 +56,6 @@ SLIPS = {
     "train.scheduler=null": "train has no scheduler; begin with",
     "model=null": "`model` is None",
     "train.seed=${train.seeed}": "Interpolation key 'train.seeed' not found; did you mean train.seed?",
-    "train.zero_optimization.enabled=true": "has no effect: every process holds the whole state of the optimizer",
     "graph.auto_parallel.enabled=true": "graph.auto_parallel.enabled has no effect: tensors are split as the model",
     "graph.global_mode.enabled=true": "graph.global_mode.enabled has no effect: processes train data parallel",
     "train.evaluation.evaluator=null": "train.evaluation has no evaluator; write train.evaluation.evaluator = LazyCall",

@@ -177,11 +177,11 @@ def test_mistakes_are_found_with_their_places(config: Path, capsys: pytest.Captu
         config.read_text().replace("train.log_period = 4", "train.log_perod = 4").replace("dropout=0.0", "dropuot=0.0")
     )
     config.write_text(text)
-    assert main(["check", str(config), "train.dist.tensor_parallel_size=2"]) == 2
+    assert main(["check", str(config), "train.dist.pipeline_parallel_size=2"]) == 2
     told = capsys.readouterr().out
     assert "unknown key train.log_perod; did you mean 'log_period'?" in told
     assert "takes no argument 'dropuot'; did you mean 'dropout'?" in told
-    assert "data-parallel processes only" in told
+    assert "train.dist.pipeline_parallel_size=2 needs train.dist.pipeline_num_layers" in told
     line = text.splitlines().index("train.log_perod = 4") + 1
     assert f"config.py:{line}: unknown key train.log_perod" in told
 

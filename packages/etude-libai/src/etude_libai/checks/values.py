@@ -43,10 +43,6 @@ def _together(tree: Tree) -> list[Finding]:
     if isinstance(micro, int) and isinstance(total, int) and micro > 0 and total % micro:
         text = f"train.global_batch_size is {total}: a multiple of train_micro_batch_size ({micro}) is needed"
         found.append(Finding(str(tree.place("train", "global_batch_size")), text))
-    if tree.get("train", "zero_optimization", "enabled") is True:
-        at = str(tree.place("train", "zero_optimization", "enabled"))
-        text = "train.zero_optimization.enabled has no effect: every process holds the whole state of the optimizer"
-        found.append(Finding(at, text, "results are the same, memory is not saved", "warning"))
     for way, why in _IDLE.items():
         if tree.get(*way) is True:
             found.append(Finding(str(tree.place(*way)), f"{dotted(way)} has no effect: {why}", severity="warning"))

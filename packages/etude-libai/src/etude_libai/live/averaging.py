@@ -18,7 +18,7 @@ from etude_libai.live import distributed as dist
 
 def average(model: torch.nn.Module) -> Averaging | None:
     """Average the gradients of ``model`` from now on. Return None for a single process, or if DDP averages them."""
-    if dist.get_world_size() == 1 or isinstance(model, DistributedDataParallel):
+    if dist.get_world_size() == 1 or dist.splits() or isinstance(model, DistributedDataParallel):
         return None
     return Averaging(model)
 

@@ -123,7 +123,7 @@ def _folder_and_checkpoint(path: str) -> tuple[str, str]:
 
 def build_libai(cfg: Any, arguments: Namespace) -> Run:
     cfg.train.resume = arguments.resume and not arguments.eval_only
-    dist.setup_dist_util(cfg.train.dist)
+    setup.set_up_processes(cfg)
     sizes.check_batch_size(cfg, dist.get_data_parallel_size())
     seed_everywhere(cfg.train.seed + dist.get_rank())
     if arguments.fast_dev_run:
@@ -217,7 +217,7 @@ def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> dict[s
 
 def _measure_libai(cfg: Any, checkpoint: str) -> Mapping[str, Any]:
     """Do what ``tools/train_net.py --eval-only`` does."""
-    dist.setup_dist_util(cfg.train.dist)
+    setup.set_up_processes(cfg)
     seed_everywhere(cfg.train.seed + dist.get_rank())
     setup.place_input(cfg, logging.getLogger("libai.engine.default"))
     tokenizer = DefaultTrainer.build_tokenizer(cfg)

@@ -16,7 +16,7 @@ from typing import Any
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, EtudeError, Finding, UserCodeError
 from etude.errors.advice import raised_in_worker
-from etude_libai import lower
+from etude_libai import lower, stages
 from etude_libai.checks import arguments, calls, missing, structure, typos, values
 from etude_libai.lazy.extra import is_dict_config, omegaconf, without_tuples
 from etude_libai.lazy.reading.errors import put_on, raised_by_users, says
@@ -29,6 +29,7 @@ _CAUSES: tuple[Callable[[Tree], Iterable[Finding]], ...] = (
     structure.not_calls,
     structure.not_loaders,
     values.wrong_values,
+    stages.findings,
     missing.missing_targets,
     arguments.arguments,
     calls.unknown_arguments,

@@ -29,7 +29,7 @@ from etude_libai.live.evaluation.run import flatten_results_dict, inference_on_d
 from etude_libai.live.events.writers import CommonMetricPrinter, EventWriter, JSONWriter, TensorboardXWriter
 from etude_libai.live.hooks import hooks, hooks_save
 from etude_libai.live.oneflow import tensors as tensors  # OneFlow's methods, for models that import only `nn`
-from etude_libai.live.oneflow.graph import say_zero, set_activation_checkpoint, shared
+from etude_libai.live.oneflow.graph import set_activation_checkpoint, shared
 from etude_libai.live.optim import build as optim
 from etude_libai.live.optim import schedule
 from etude_libai.live.resume import resume
@@ -66,7 +66,9 @@ class DefaultTrainer(TrainerBase):
         self.start_iter = self.iter = self._resume.start if self._resume else 0
         self._build_data(cfg)
         self.auto_scale_hyperparams(cfg, self.train_loader)
-        self.model = self.build_model(cfg).to(cfg.train.input_placement_device)
+        self.model = self.build_model(cfg)
+        if not dist.splits():
+            self.model = self.model.to(cfg.train.input_placement_device)
         self.optimizer = self.build_optimizer(cfg, self.model)
         self.lr_scheduler = self.build_lr_scheduler(cfg, self.optimizer)
         self._build_trainer(cfg)
@@ -116,8 +118,6 @@ class DefaultTrainer(TrainerBase):
         else:
             if try_get_key(cfg, "train.activation_checkpoint.enabled", default=False):
                 set_activation_checkpoint(self.model)
-            if try_get_key(cfg, "train.zero_optimization.enabled", default=False):
-                say_zero()
             self._trainer = EagerTrainer(shared(self.model), self.train_loader, self.optimizer, steps, amp=self.amp)
         self._of_ours = self._trainer
 
@@ -139,6 +139,10 @@ class DefaultTrainer(TrainerBase):
         elif weight_path:
             assert os.path.isdir(weight_path), f"cfg.train.load_weight:{weight_path} must be directory"
             self.checkpointer.load(weight_path, checkpointables=[])
+        if dist.splits():
+            from etude_libai.live.split import files
+
+            files.loaded(self.optimizer)
 
     # -- training --------------------------------------------------------------------------------------------------
 
@@ -229,9 +233,18 @@ class DefaultTrainer(TrainerBase):
             cfg.model.cfg.amp_enabled = amp
         elif try_get_key(cfg.model, "amp_enabled") is not None:
             cfg.model.amp_enabled = amp
+        if dist.splits():
+            from etude_libai.live.split import random, updates
+
+            random.align()
         model: torch.nn.Module = instantiate(cfg.model)
         logger.info(f"Model:\n{model}")
-        return model.to(try_get_key(cfg, "train.input_placement_device", default="cpu"))
+        if not dist.splits():
+            return model.to(try_get_key(cfg, "train.input_placement_device", default="cpu"))
+        dist.convert_to_distributed_default_setting(model)
+        if dist.get_dist_util().zero > 2:
+            updates.shard_layers(model)
+        return model
 
     @classmethod
     def build_graph(

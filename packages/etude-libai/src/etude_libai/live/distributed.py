@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,21 +14,32 @@ import torch.distributed as torch_dist
 
 from etude.dist import reports
 from etude.dist.world import World
-from etude.errors import ConfigError
+from etude.errors import ConfigError, Finding
 from etude_libai.lazy.load import try_get_key
+from etude_libai.stages import ENDLESS, PIPELINE, TENSOR, Sizes, misfits, mistakes, sizes_of, stage_of_layers
+
+CUSTOM = "custom_pipeline_stage_id"
+_SIZES = (TENSOR, PIPELINE, "pipeline_num_layers", CUSTOM)
 
 
 @dataclass
 class DistUtil:
-    """The parallel sizes of a run. Only data parallelism is supported, so all others are 1."""
+    """The parallel sizes of a run, and where each layer is.
+
+    Tensors are split over processes (``splits``) only if a size other than the data-parallel one is above 1, or with
+    ZeRO. Else every process has a whole model, and DDP averages the gradients.
+    """
 
     world: World
     device_type: str = "cuda"
+    sizes: Sizes = field(default_factory=Sizes)
+    layer_stages: Sequence[int] = ()
+    #: The stage of ZeRO; 0 without it.
+    zero: int = 0
 
-    tensor_parallel_size: ClassVar[int] = 1
-    pipeline_parallel_size: ClassVar[int] = 1
-    model_parallel_size: ClassVar[int] = 1
-    parallel_hierarchy: ClassVar[tuple[int, int] | None] = None
+    @property
+    def splits(self) -> bool:
+        return self.sizes.tensor > 1 or self.sizes.pipeline > 1 or self.zero > 0
 
     @property
     def world_size(self) -> int:
@@ -43,31 +54,47 @@ class DistUtil:
         return self.world.size // self.num_nodes
 
     @property
+    def tensor_parallel_size(self) -> int:
+        return self.sizes.tensor
+
+    #: LiBai's name of the same.
+    model_parallel_size = tensor_parallel_size
+
+    @property
+    def pipeline_parallel_size(self) -> int:
+        return self.sizes.pipeline
+
+    @property
     def data_parallel_size(self) -> int:
-        return self.world.size
+        return self.sizes.data
 
     @property
     def data_parallel_rank(self) -> int:
-        return self.world.rank
+        return self.sizes.share(self.world.rank)
+
+    @property
+    def parallel_hierarchy(self) -> tuple[int, int] | None:
+        return (self.sizes.data, self.sizes.tensor) if self.is_data_model_parallel() else None
 
     def is_data_parallel(self) -> bool:
-        return self.world.size > 1
+        return self.sizes.data > 1
 
     def is_tensor_model_parallel(self) -> bool:
-        return False
+        return self.sizes.tensor > 1
 
     def is_pipeline_model_parallel(self) -> bool:
-        return False
+        return self.sizes.pipeline > 1
 
     def is_data_model_parallel(self) -> bool:
-        return False
+        return self.is_tensor_model_parallel() and self.is_data_parallel()
 
-    def get_layer_ranks(self, layer_idx: int) -> list[int]:
-        """Return all ranks: every process has every layer."""
-        return list(range(self.world.size))
+    def get_layer_ranks(self, layer_idx: int) -> Any:
+        """Return the ranks that have a layer; with data and tensor parallelism in rows of tensor-parallel ones."""
+        ranks = self.sizes.ranks(self.get_layer_stage_id(layer_idx))
+        return np.asarray(ranks).reshape(self.parallel_hierarchy).tolist() if self.parallel_hierarchy else ranks
 
     def get_layer_stage_id(self, layer_idx: int) -> int:
-        return 0
+        return self.layer_stages[layer_idx] if self.layer_stages else 0
 
     def set_device_type(self, device_type: str) -> None:
         self.device_type = device_type
@@ -79,40 +106,67 @@ _util: DistUtil | None = None
 def get_dist_util() -> DistUtil:
     global _util
     if _util is None:
-        _util = DistUtil(World.from_environment())
+        world = World.from_environment()
+        _util = DistUtil(world, sizes=Sizes(data=world.size))
     return _util
 
 
-def setup_dist_util(cfg: Any) -> None:
-    """Read the sizes from ``cfg`` (the node ``train.dist``), and write the computed ones back into it."""
+def splits() -> bool:
+    """Return whether tensors are split over processes, so that global tensors mean what they mean in OneFlow."""
+    return get_dist_util().splits
+
+
+def setup_dist_util(cfg: Any, *, zero: int = 0) -> None:
+    """Read the sizes from ``cfg`` (the node ``train.dist``), and write the computed ones back into it.
+
+    ``zero`` is the stage of ZeRO, whose settings are elsewhere in a config.
+    """
     global _util
     world = World.from_environment()
-    for key in ("tensor_parallel_size", "pipeline_parallel_size"):
-        wanted = try_get_key(cfg, key, default=1)
-        if wanted is not None and wanted > 1:
-            raise ConfigError(
-                f"train.dist.{key}={wanted}: Étude trains with data-parallel processes only",
-                hint=f"set train.dist.{key}=1 and start one process per device",
-            )
-        cfg[key] = 1
+    given = {key: try_get_key(cfg, key) for key in _SIZES}
+    wrong = [*mistakes(given, {}), *misfits(given, world.size)]
+    if wrong:
+        raise ConfigError([Finding("", f"train.dist.{message}", hint) for _, message, hint in wrong])
+    sizes = sizes_of(given, world.size)
+    if zero > 2 and sizes.pipeline > 1:
+        hint = "set train.zero_optimization.stage to 1 or 2, or pipeline_parallel_size to 1"
+        raise ConfigError("train.zero_optimization.stage=3 does not go with pipeline stages", hint=hint)
     saved = try_get_key(cfg, "data_parallel_size")
-    if saved not in (None, 1, world.size):
+    if saved not in (None, 1, sizes.data):
         logging.getLogger("libai.utils.distributed").warning(
-            f"the config says data_parallel_size={saved}, this run has {world.size} processes"
+            f"the config says data_parallel_size={saved}, this run has {sizes.data}"
         )
-    _util = DistUtil(world, try_get_key(cfg, "device_type", default="cuda"))
-    cfg.data_parallel_size = world.size
+    stages = stage_of_layers(given["pipeline_num_layers"] or ENDLESS, sizes.pipeline, given[CUSTOM])
+    _util = DistUtil(
+        world,
+        try_get_key(cfg, "device_type", default="cuda"),
+        sizes,
+        stages if sizes.pipeline > 1 else (),
+        zero if sizes.data > 1 else 0,
+    )
+    cfg.tensor_parallel_size, cfg.pipeline_parallel_size = sizes.tensor, sizes.pipeline
+    cfg.data_parallel_size = sizes.data
     cfg.num_nodes, cfg.num_gpus_per_node = _util.num_nodes, _util.num_gpus_per_node
-    if try_get_key(cfg, "pipeline_num_layers") is None:
-        # LiBai's value without a pipeline.
-        cfg.pipeline_num_layers = 10000
+    if sizes.pipeline > 1:
+        cfg.auto_pipeline_stage_id = stage_of_layers(given["pipeline_num_layers"], sizes.pipeline)
+        cfg.actual_pipeline_stage_id = stages
+    elif given["pipeline_num_layers"] is None:
+        cfg.pipeline_num_layers = ENDLESS
     cfg.device_type = _util.device_type
     join(world)
+    if _util.splits:
+        from etude_libai.live.split import install
+
+        install.install()
 
 
 def convert_to_distributed_default_setting(module: Any) -> Any:
-    """Return the module unchanged. OneFlow distributes it here; torch modules are on their device already."""
-    return module
+    """Return a tensor or module with every plain tensor global: whole on all ranks of the first layer."""
+    if not splits():
+        return module
+    from etude_libai.live.split import boxing
+
+    return boxing.by_default(module)
 
 
 def join(world: World) -> None:
@@ -155,11 +209,11 @@ def get_data_parallel_size() -> int:
 
 
 def get_tensor_parallel_size() -> int:
-    return 1
+    return get_dist_util().tensor_parallel_size
 
 
 def get_pipeline_parallel_size() -> int:
-    return 1
+    return get_dist_util().pipeline_parallel_size
 
 
 def set_device_type(device_type: str) -> None:
@@ -195,28 +249,38 @@ def gather_batch(fields: Any) -> Any:
     """Concatenate the fields of all processes' batches in order of ranks; for one process return them as they are."""
     if get_world_size() == 1 or not isinstance(fields, Mapping):
         return fields
-    held = all_gather(
-        {name: value.detach().cpu() if isinstance(value, torch.Tensor) else value for name, value in fields.items()}
-    )
+    if splits():
+        from etude_libai.live.split import boxing
+
+        return {name: boxing.whole(value).cpu() if is_tensor(value) else value for name, value in fields.items()}
+    held = all_gather({name: value.detach().cpu() if is_tensor(value) else value for name, value in fields.items()})
     return {
-        name: torch.cat([part[name] for part in held]) if isinstance(value, torch.Tensor) and value.ndim > 0 else value
+        name: torch.cat([part[name] for part in held]) if is_tensor(value) and value.ndim > 0 else value
         for name, value in fields.items()
     }
 
 
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
 def ttol(tensor: Any, pure_local: bool = False, device: str = "cuda", ranks: Any = None) -> Any:
-    """Return the tensor unchanged. OneFlow turns a global tensor into a local one; here every tensor is local."""
-    return tensor
+    """Return a global tensor as a local one: whole, or with ``pure_local`` the piece of this process."""
+    if not splits():
+        return tensor
+    from etude_libai.live.split import boxing
+
+    return boxing.to_local(tensor) if pure_local else boxing.whole(tensor)
 
 
 def tensor_to_rank0(tensor: Any, device: str = "cuda", to_local: bool = False) -> Any:
-    """Return the tensor unchanged. OneFlow sends a global tensor to rank 0; here every process has all of it."""
-    return tensor
+    """Return the tensor whole. OneFlow sends it to rank 0; here all processes have it."""
+    return ttol(tensor)
 
 
 def tton(tensor: Any, local_only: bool = False, ranks: Any = None) -> Any:
     """Return a tensor as a numpy array."""
-    return tensor.detach().cpu().numpy()
+    return ttol(tensor, local_only).detach().cpu().numpy()
 
 
 # -- what only detectron2 has ------------------------------------------------------------------------------------------

@@ -22,11 +22,22 @@ def default_setup(cfg: Any, args: Any) -> None:
     cfg.train.resume = args.resume
     with explained(cfg), Held("libai") as said:  # errors come before a folder is made
         require_sound(cfg, args, logging.getLogger("libai"))
-        dist.setup_dist_util(cfg.train.dist)
+        set_up_processes(cfg)
         check_batch_size(cfg)
     logger = announce(cfg, args)
     said.say()
     place_input(cfg, logger)
+
+
+def set_up_processes(cfg: Any) -> None:
+    """Set up the parallel sizes, with the stage of ZeRO."""
+    wanted = try_get_key(cfg, "train.zero_optimization.enabled", default=False)
+    zero = int(try_get_key(cfg, "train.zero_optimization.stage", default=1) or 1) if wanted else 0
+    dist.setup_dist_util(cfg.train.dist, zero=zero)
+    if zero and not dist.get_dist_util().zero:
+        logging.getLogger("libai.engine.default").warning(
+            "train.zero_optimization.enabled has no effect: there are no data-parallel processes to share with"
+        )
 
 
 def announce(cfg: Any, args: Any) -> logging.Logger:

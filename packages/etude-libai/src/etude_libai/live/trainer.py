@@ -32,7 +32,7 @@ from etude.errors.advice import raised_in_worker
 from etude.hooks.signals import saving_at_signals
 from etude_libai.lazy.reading.errors import is_users, put_on
 from etude_libai.live import distributed as dist
-from etude_libai.live.data.position import Batches, batches_of
+from etude_libai.live.data.position import Batches, batches_of, of_data
 from etude_libai.live.events.history import KEPT
 from etude_libai.live.events.storage import EventStorage, get_event_storage
 from etude_libai.live.optim.build import clip_grad
@@ -193,6 +193,8 @@ class TrainerBase:
     @staticmethod
     def write_metrics(loss_dict: LossDict, data_time: float, prefix: str = "") -> None:
         """Record the losses of an iteration on rank 0, without reading them from the device."""
+        if dist.splits():
+            loss_dict = {name: dist.ttol(value) for name, value in loss_dict.items()}
         if not dist.is_main_process():
             return
         storage = get_event_storage()
@@ -267,6 +269,10 @@ class FaceHook(Hook):
         self.trainer.before_train()
         if self.trainer._left_off is not None:
             take_up(self.trainer)
+        if dist.splits():
+            from etude_libai.live.split import random
+
+            random.align()
 
     def _after_train(self, run: Run) -> None:
         self.trainer.after_train()
@@ -314,9 +320,10 @@ class EagerTrainer(TrainerBase):
     def run_step(self, get_batch: Callable[..., Any], input_placement_device: str = "cuda") -> None:  # type: ignore[override]
         assert self.model.training, "[SimpleTrainer] model was changed to eval mode!"
         start = time.perf_counter()
-        data = get_batch(
-            next(self._data_loader_iter), input_placement_device, getattr(self.data_loader, "mixup_func", None)
-        )
+        with of_data():
+            data = get_batch(
+                next(self._data_loader_iter), input_placement_device, getattr(self.data_loader, "mixup_func", None)
+            )
         data_time = time.perf_counter() - start
         with self.amp.autocast():
             loss_dict = self.model(**data)
@@ -341,14 +348,16 @@ class GraphTrainer(TrainerBase):
     def run_step(self, get_batch: Callable[..., Any], input_placement_device: str = "cuda") -> None:  # type: ignore[override]
         assert self.graph.model.training, "[SimpleTrainer] model was changed to eval mode!"
         start = time.perf_counter()
-        drawn = [next(self._data_loader_iter) for _ in range(self.grad_acc_steps)]
-        mixup = getattr(self.data_loader, "mixup_func", None)
-        data = _concatenate_batches([get_batch(batch, input_placement_device, mixup) for batch in drawn])
+        with of_data():
+            drawn = [next(self._data_loader_iter) for _ in range(self.grad_acc_steps)]
+            mixup = getattr(self.data_loader, "mixup_func", None)
+            batches = [get_batch(batch, input_placement_device, mixup) for batch in drawn]
         data_time = time.perf_counter() - start
+        returned = (
+            self.graph.train_on(batches) if _takes_batches(self.graph) else self.graph(**_concatenate_batches(batches))
+        )
         # As in LiBai, whose graph returns one value per micro-batch.
-        loss_dict = {
-            name: value.mean() if "loss" in name else value.sum() for name, value in self.graph(**data).items()
-        }
+        loss_dict = {name: value.mean() if "loss" in name else value.sum() for name, value in returned.items()}
         self.write_metrics(loss_dict, data_time)
 
 
@@ -396,6 +405,11 @@ def total_loss(loss_dict: LossDict) -> Any:
         returned = ", ".join(map(str, loss_dict)) or "nothing"
         raise NoLoss(f"the model returned no loss: what has 'loss' in its name is learnt from; it returned {returned}")
     return sum(losses)
+
+
+def _takes_batches(graph: Any) -> bool:
+    """Return whether a graph takes micro-batches one by one. Those of split tensors are not concatenated."""
+    return dist.splits() and hasattr(graph, "train_on")
 
 
 def _concatenate_batches(batches: list[Mapping[str, Any]]) -> dict[str, Any]:

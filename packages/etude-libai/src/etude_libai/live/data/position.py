@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from etude.data.resume import Snapshot
 from etude.data.seeds import mix, seed_process
+from etude_libai.live import distributed as dist
 
 #: Positions of loaders to resume, by ``id``. The loader is kept, too, so that no other object gets its id.
 _BEGIN: dict[int, tuple[Any, Mapping[str, Any]]] = {}
@@ -210,3 +211,12 @@ class _SeededIndex:
 def _seed_and_return(index: Any, seed: int) -> Any:
     seed_process(seed)
     return index
+
+
+def of_data() -> AbstractContextManager[Any]:
+    """Return a context for drawing data, which changes nothing that a model of split tensors draws."""
+    if not dist.splits():
+        return nullcontext()
+    from etude_libai.live.split import random
+
+    return random.of_data()

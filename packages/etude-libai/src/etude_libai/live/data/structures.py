@@ -10,19 +10,40 @@ from typing import Any
 import torch
 
 from etude.errors import DataError
+from etude_libai.live import distributed as dist
+from etude_libai.live.oneflow.placements import get_layer_placement, get_nd_sbp
+from etude_libai.live.oneflow.placements import sbp as flow_sbp
 
 
 @dataclass
 class DistTensorData:
-    """A tensor of a sample. OneFlow's settings for distributing it are kept but not used."""
+    """A tensor of a sample, with how a batch of it is split over processes, and the layer that needs it."""
 
     tensor: torch.Tensor
     sbp_list: list[str] = field(default_factory=lambda: ["split_0", "broadcast"])
     placement_idx: int = 0
 
     def to_global(self, sbp: Any = None, placement: Any = None, device_type: str = "cuda") -> None:
-        """Move the tensor to the device."""
+        """Move the tensor to the device. Where tensors are split, make it global, as ``sbp_list`` says.
+
+        All of a batch comes from the first stage, whose processes drew it, and goes from there to ``placement_idx``.
+        """
         self.tensor = self.tensor.to(device_type, non_blocking=True)
+        if not dist.splits():
+            return
+        kind = torch.device(device_type).type
+        first = get_layer_placement(0, kind) if placement is None else placement
+        self.tensor = self.tensor.to_global(placement=first, sbp=get_nd_sbp(self._signature()) if sbp is None else sbp)  # type: ignore[attr-defined]
+        if placement is None and self.placement_idx != 0:
+            self.tensor = self.tensor.to_global(placement=get_layer_placement(self.placement_idx, kind))  # type: ignore[attr-defined]
+
+    def _signature(self) -> list[flow_sbp]:
+        """Return the signature that words such as ``split_0`` and ``broadcast`` stand for."""
+        words = [word.partition("_") for word in self.sbp_list]
+        return [
+            flow_sbp.split(int(dim)) if word == "split" else getattr(flow_sbp, "_".join(filter(None, (word, dim))))
+            for word, _, dim in words
+        ]
 
     @staticmethod
     def stack(distTensor_lists: Sequence[DistTensorData]) -> DistTensorData:
@@ -129,13 +150,24 @@ def to_device(data: Any, device: str | None, mixup_func: Callable[..., Any] | No
             f"a batch must be an Instance or a mapping of names to tensors, not a {type(fields).__name__}: "
             "the model is called with its fields by name"
         )
-    batch = {name: _tensor(value, device) for name, value in fields.items()}
-    if mixup_func is not None:
+    if mixup_func is None:
+        return {name: _placed(value, device) for name, value in fields.items()}
+    if not dist.splits():
+        batch = {name: _placed(value, device) for name, value in fields.items()}
         batch["images"], batch["labels"] = mixup_func(batch["images"], batch["labels"])
-    return batch
+        return batch
+    # What processes mix is their own samples, before they are pieces of a batch.
+    local = {
+        name: value if isinstance(value, DistTensorData) else DistTensorData(value) for name, value in fields.items()
+    }
+    mixed = mixup_func(*(local[name].tensor.to(device) for name in ("images", "labels")))
+    local["images"].tensor, local["labels"].tensor = mixed
+    return {name: _placed(value, device) for name, value in local.items()}
 
 
-def _tensor(value: Any, device: str | None) -> Any:
+def _placed(value: Any, device: str | None) -> Any:
+    if dist.splits() and isinstance(value, torch.Tensor) and value.ndim > 0:
+        value = DistTensorData(value)
     if isinstance(value, DistTensorData):
         if device is not None:
             value.to_global(device_type=device)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from etude_libai.live import distributed as dist
+from etude_libai.live.data.position import of_data
 
 logger = logging.getLogger("libai.evaluation.evaluator")
 
@@ -83,8 +84,13 @@ def inference_on_dataset(
     watch = Watch(batches, logger)
     seen = 0
     with inference_context(model), torch.no_grad():
-        for data in islice(data_loader, batches):
-            inputs = get_batch(data, input_placement_device)
+        drawn = iter(islice(data_loader, batches))
+        for _ in range(batches):
+            with of_data():
+                data = next(drawn, None)
+                if data is None:
+                    break
+                inputs = get_batch(data, input_placement_device)
             outputs = model(**inputs)
             inputs, outputs = dist.gather_batch(inputs), dist.gather_batch(outputs)
             count = min(_count(inputs), wanted - seen)

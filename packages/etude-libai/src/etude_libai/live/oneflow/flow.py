@@ -5,8 +5,6 @@ Names that are not here are torch's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import numpy
@@ -48,21 +46,11 @@ def __getattr__(name: str) -> Any:
     return getattr(torch, name)
 
 
-def _with_placement(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    @wraps(make)
-    def made(*args: Any, placement: Any = None, sbp: Any = None, **kwargs: Any) -> torch.Tensor:
-        if placement is not None:
-            kwargs["device"] = placement.device
-        return make(*args, **kwargs)
-
-    return made
-
-
 for _name in (
     "tensor", "zeros", "ones", "full", "empty", "rand", "randn", "randint", "randperm", "arange", "eye", "linspace",
     "normal",
 ):  # fmt: skip
-    globals()[_name] = _with_placement(getattr(torch, _name))
+    globals()[_name] = tensors.with_placement(getattr(torch, _name))
 
 
 def matmul(

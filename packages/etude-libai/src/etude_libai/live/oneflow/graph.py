@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -43,17 +44,20 @@ class GraphBase:
         amp: Amp | None = None,
     ) -> None:
         device = next((p.device.type for p in model.parameters()), "cpu")
-        require_compiler(backend, device)
+        if not dist.splits():
+            require_compiler(backend, device)
         self.model, self.optimizer, self.lr_scheduler = model, optimizer, lr_scheduler
         self.is_train, self.grad_acc_steps = is_train, grad_acc_steps
         self.amp = amp or Amp(enabled=fp16, device=device)
         # By default compiled code draws other random numbers than eager mode; results should be the same.
         options: dict[str, Any] | None = {"fallback_random": True} if backend == "inductor" else None
-        self._compiled = torch.compile(shared(model) if is_train else model, backend=backend, options=options)
+        if dist.splits():
+            say_eager()
+            self._compiled: Any = model
+        else:
+            self._compiled = torch.compile(shared(model) if is_train else model, backend=backend, options=options)
         if activation_checkpoint:
             set_activation_checkpoint(model)
-        if zero_optim and is_train:
-            say_zero()
 
     def __call__(self, **data: Any) -> Any:
         try:
@@ -78,6 +82,30 @@ class GraphBase:
                 returned.setdefault(name, []).append(value.detach())
         self.amp.update(self.optimizer)
         return {name: torch.stack(values) for name, values in returned.items()}
+
+    def train_on(self, batches: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Train on micro-batches of split tensors. Pipeline stages work on several of them at a time."""
+        from etude_libai.live.split import stages
+
+        util = dist.get_dist_util()
+        order = stages.one_forward_one_backward(
+            len(batches), util.pipeline_parallel_size, util.sizes.stage(util.world.rank)
+        )
+        under_way: dict[int, Any] = {}
+        returned: dict[int, dict[str, torch.Tensor]] = {}
+        with stages.overlapping():
+            for forward, number in order:
+                if forward:
+                    with self.amp.autocast():
+                        outputs = self.model(**batches[number])
+                        under_way[number] = total_loss(outputs) / len(batches)
+                    returned[number] = {name: value.detach() for name, value in outputs.items()}
+                else:
+                    self.amp.backward(under_way.pop(number))
+        stages.settle()
+        self.amp.update(self.optimizer)
+        every = [returned[number] for number in range(len(batches))]
+        return {name: torch.stack([dist.ttol(one[name]) for one in every]) for name in every[0]}
 
     @torch.no_grad()
     def _evaluate(self, data: Mapping[str, Any]) -> Any:
@@ -126,18 +154,16 @@ def require_compiler(backend: str, device: str) -> None:
 
 
 def shared(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the model, wrapped in DDP if there are several processes."""
-    if dist.get_world_size() == 1:
+    """Return the model, wrapped in DDP if there are several processes that have all of it."""
+    if dist.get_world_size() == 1 or dist.splits():
         return model
     return torch.nn.parallel.DistributedDataParallel(model)
 
 
-def say_zero() -> None:
-    """Warn that ``train.zero_optimization`` has no effect."""
-    logger.warning(
-        "train.zero_optimization.enabled has no effect here: every process holds the whole state of the optimizer; "
-        "results are the same, memory is not saved"
-    )
+@cache
+def say_eager() -> None:
+    """Log once that nothing is compiled."""
+    logger.info("graph.enabled: tensors are split over processes, so the model is not compiled and runs eagerly")
 
 
 def set_activation_checkpoint(model: Any) -> None:

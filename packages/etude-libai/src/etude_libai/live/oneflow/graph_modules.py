@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from etude_libai.live import distributed as dist
+
 
 class GraphModule:
     """The graph settings of a module: ``module.to(nn.graph.GraphModule)``."""
@@ -34,7 +36,21 @@ class GraphModule:
         vars(self.module).pop("forward", None)
         if wanted:
             forward = partial(checkpoint, self.module.forward, use_reentrant=False)
+            if dist.splits():
+                forward = partial(_moved_first, self.module, forward)
             object.__setattr__(self.module, "forward", forward)
+
+
+def _moved_first(module: torch.nn.Module, forward: Any, *args: Any, **kwargs: Any) -> Any:
+    """Move all inputs to the stage of the module before what is computed again, or they would be sent again, too."""
+    home = next((parameter.placement for parameter in module.parameters() if parameter.is_global), None)  # type: ignore[attr-defined]
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(moved(item) for item in value)
+        return value.to_global(placement=home) if getattr(value, "is_global", False) and home is not None else value
+
+    return forward(*map(moved, args), **{name: moved(value) for name, value in kwargs.items()})
 
 
 class GraphTensor:

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from etude_libai.live.oneflow import flow, promotions
+from etude_libai.live.oneflow import flow, promotions, tensors
+from etude_libai.live.oneflow.tensors import like
 
 
 def cast(x: Tensor, dtype: torch.dtype, pin_memory: bool = False) -> Tensor:
@@ -80,7 +81,7 @@ def fused_scale_tril_softmax_mask_scale(
     generator: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return causal attention weights after and before dropout. Entries above the diagonal get the fill value."""
-    seen = torch.ones(a.shape[-2:], dtype=torch.bool, device=a.device).tril(diagonal)
+    seen = like(torch.ones(a.shape[-2:], dtype=torch.bool, device=a.device).tril(diagonal), a)
     return fused_scale_mask_softmax_dropout(a, seen, fill_value=tril_fill_value, scale=tril_scale_value, p=p)
 
 
@@ -107,6 +108,7 @@ def fused_multi_head_attention_inference_v2(
     if causal:
         seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(causal_diagonal_offset)
         hidden = torch.zeros(seen.shape, dtype=q.dtype, device=q.device).masked_fill(~seen, float("-inf"))
+        hidden = like(hidden, q)
         bias = hidden if bias is None else bias + hidden
     context = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
     return _in_layout(context, output_layout)
@@ -157,6 +159,10 @@ def rms_norm(x: Tensor, weight: Tensor | None, normalized_shape: Sequence[int], 
 
 def sparse_softmax_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     """Return the loss of every sample."""
+    if tensors.is_global(logits):
+        from etude_libai.live.split import vocabulary
+
+        return vocabulary.cross_entropy(logits, label.long())
     return F.cross_entropy(logits, label.long(), reduction="none")
 
 

@@ -1,6 +1,7 @@
-"""OneFlow's placements and sbp signatures: accepted everywhere, but they always mean this process's device.
+"""OneFlow's placements and sbp signatures.
 
-A process holds whole tensors on one device. Several processes train data parallel, whatever a signature says.
+With tensor or pipeline parallelism, or ZeRO, they say which ranks have a tensor and how it is split. Else a placement
+means this process's device and a signature nothing: a process holds whole tensors, several train data parallel.
 """
 
 from __future__ import annotations
@@ -71,11 +72,16 @@ sbp.sbp = sbp  # type: ignore[attr-defined]
 
 
 def get_nd_sbp(sbp_list: Any) -> list[sbp]:
-    """Return the signature that every tensor has here, whatever ``sbp_list`` says."""
+    """Return the part of a signature for data and tensor parallelism that the sizes of the run need."""
     assert isinstance(sbp_list, list), f"sbp_list must be a list, not {sbp_list!r}"
     assert len(sbp_list) == 2, f"sbp_list must hold two signatures, not {sbp_list!r}"
     assert all(isinstance(item, sbp) for item in sbp_list), f"sbp_list must hold signatures, not {sbp_list!r}"
-    return [sbp.broadcast]
+    util = dist.get_dist_util()
+    if not util.splits:
+        return [sbp.broadcast]
+    if util.is_data_model_parallel():
+        return sbp_list
+    return sbp_list[:1] if util.is_data_parallel() else sbp_list[1:]
 
 
 def get_hidden_sbp() -> list[sbp]:
@@ -90,9 +96,11 @@ def same_sbp(lhs_sbp: Any, rhs_sbp: Any) -> bool:
 
 
 def get_layer_placement(layer_idx: int, device_type: str | None = None) -> placement:
-    """Return the placement of every layer: the device of this process."""
-    wanted = device_type or dist.get_dist_util().device_type
-    return placement.all("cpu" if wanted == "cuda" and not torch.cuda.is_available() else wanted)
+    """Return the placement of a layer: the ranks of its stage."""
+    util = dist.get_dist_util()
+    wanted = device_type or util.device_type
+    kind = "cpu" if wanted == "cuda" and not torch.cuda.is_available() else wanted
+    return placement(kind, util.get_layer_ranks(layer_idx)) if util.splits else placement.all(kind)
 
 
 def all_device_placement(type: str) -> placement:

@@ -11,6 +11,7 @@ from torch import nn
 
 from etude_libai.lazy.extra import is_list_config
 from etude_libai.lazy.instantiate import instantiate
+from etude_libai.live import distributed as dist
 
 Group = dict[str, Any]
 Groups = list[Group]
@@ -38,6 +39,10 @@ def build_optimizer(cfg: Any, model: nn.Module) -> Any:
         for key, value in group.items():
             if is_list_config(value):  # slow in every step, and checkpoints cannot hold it
                 group[key] = tuple(value)
+    if dist.splits():
+        from etude_libai.live.split import updates
+
+        updates.attach(optimizer)
     return optimizer
 
 
@@ -112,14 +117,29 @@ def clip_grad(optimizer: Any) -> None:
 
 def clip_groups(optimizer: Any, *, error_if_nonfinite: bool = False) -> None:
     """Clip the gradients of each group that has clipping options, by the norm of that group."""
+    if dist.splits():
+        from etude_libai.live.split import updates
+
+        updates.complete(optimizer)
     for group in optimizer.param_groups:
         if "clip_grad_max_norm" in group and "clip_grad_norm_type" in group:
-            torch.nn.utils.clip_grad_norm_(
+            clip_grad_norm_(
                 group["params"],
                 group["clip_grad_max_norm"],
                 group["clip_grad_norm_type"],
                 error_if_nonfinite=error_if_nonfinite,
             )
+
+
+def clip_grad_norm_(
+    parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False, **options: Any
+) -> torch.Tensor:
+    """Clip gradients by their norm, which is that of all processes' pieces where parameters are split."""
+    if not dist.splits():
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, **options)
+    from etude_libai.live.split import updates
+
+    return updates.clip(parameters, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite)
 
 
 # -- expand to one group per parameter, and reduce to one group per set of options -------------------------------------

@@ -9,6 +9,7 @@ import torch
 
 from etude.errors import ConfigError
 from etude.optim import lamb
+from etude_libai.live.oneflow.tensors import is_global
 from etude_libai.live.optim.build import clip_groups
 
 
@@ -77,3 +78,11 @@ class LAMB(_adapted(lamb.LAMB)):  # type: ignore[misc]
             max_grad_norm=None,
             always_adapt=True,
         )
+
+    def _fused_way(self, group: Any, params: Any, grads: Any, divisor: Any) -> None:
+        """Step; split parameters one by one, as stages have their own ranks and no kernel takes them."""
+        if not is_global(params[0]):
+            super()._fused_way(group, params, grads, divisor)
+            return
+        for parameter, grad in zip(params, grads, strict=True):
+            self._foreach_way(group, [parameter], [grad], divisor)

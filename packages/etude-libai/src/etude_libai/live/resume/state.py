@@ -9,6 +9,7 @@ from typing import Any
 
 from etude.core.run import is_part, numbered
 from etude.data.resume import Snapshot
+from etude_libai.files import is_split
 from etude_libai.live import distributed as dist
 from etude_libai.live.data.position import batches_of
 
@@ -27,6 +28,10 @@ class TrainerState:
             state["scaler"] = scaler.state_dict()
         every = getattr(inner, "grad_acc_steps", 1)
         if getattr(inner, "optimizer", None) is not None and (self.trainer.iter + 1) % every != 0:
+            if dist.splits():
+                from etude_libai.live.split import updates
+
+                updates.complete(inner.optimizer)
             state["grads"] = {str(i): p.grad for i, p in enumerate(self._parameters()) if p.grad is not None}
         return state
 
@@ -36,7 +41,13 @@ class TrainerState:
             scaler.load_state_dict(state["scaler"])
         parameters = self._parameters()
         for index, grad in state.get("grads", {}).items():
-            parameters[int(index)].grad = grad.to(parameters[int(index)].device).clone()
+            own = parameters[int(index)]
+            if is_split(own):
+                from etude_libai.live.split import files
+
+                own.grad = files.like(grad, own)
+            else:
+                own.grad = grad.to(own.device).clone()
         self.trainer._left_off = state
 
     def _parameters(self) -> list[Any]:
@@ -50,12 +61,18 @@ def moment(trainer: Any, *, gather: bool, hooks: Any = None) -> dict[str, Any]:
     """
     seen = batches_of(trainer)
     own = {"rng": Snapshot.take().state_dict(), "data": None if seen is None else seen.state_dict()}
+    if dist.splits():
+        from etude_libai.live.split import random
+
+        own["data_rng"] = random.data_state()
     parts = dist.all_gather(own) if gather else [own]
     ranks = range(len(parts)) if gather else [dist.get_rank()]
     storage = getattr(trainer, "storage", None)
+    sizes = dist.get_dist_util().sizes
     return {
         "iter": trainer.iter,
         "ranks": dict(zip(map(str, ranks), parts, strict=True)),
+        "sizes": {"data": sizes.data, "tensor": sizes.tensor, "pipeline": sizes.pipeline},
         "storage": storage.state_dict() if storage is not None else None,
         "unfinished": _unfinished(trainer),
         "hooks": {name: hook.state_dict() for name, hook in remembering(trainer, hooks)},
@@ -78,6 +95,10 @@ def take_up(trainer: Any) -> None:
         )
     else:
         Snapshot.of(own["rng"]).restore()
+        if dist.splits() and own.get("data_rng") is not None:
+            from etude_libai.live.split import random
+
+            random.restore_data_state(own["data_rng"])
     following, trainer.iter = trainer.iter, trainer.iter - 1
     trainer.storage.iter = trainer.iter
     for number in range(_first_due(trainer, state.get("unfinished", ())), len(trainer._hooks)):
@@ -97,10 +118,17 @@ def _first_due(trainer: Any, unfinished: Iterable[str]) -> int:
 
 
 def own_part(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the part of this process in a checkpoint; None if there were fewer processes."""
-    ranks = state.get("ranks", {})
-    found: Mapping[str, Any] | None = ranks.get(str(dist.get_rank()))
+    """Return the part of this process in a checkpoint, or of one that drew the same data; None if there was none."""
+    ranks, sizes = state.get("ranks", {}), dist.get_dist_util().sizes
+    rank, saved = dist.get_rank(), state.get("sizes") or {}
+    if saved and sizes.data == saved["data"]:
+        rank = sizes.share(rank) * saved["tensor"] if (sizes.tensor, sizes.pipeline) != _other(saved) else rank
+    found: Mapping[str, Any] | None = ranks.get(str(rank))
     return found
+
+
+def _other(saved: Mapping[str, int]) -> tuple[int, int]:
+    return saved["tensor"], saved["pipeline"]
 
 
 def restore_hooks(trainer: Any, memories: Mapping[str, Any]) -> None:
