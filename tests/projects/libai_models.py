@@ -11,8 +11,8 @@ from typing import Any
 import oneflow as flow
 import torch
 import torch.distributed as torch_dist
-from libai.models.utils import GraphBase
 from libai.config import LazyCall
+from libai.models.utils import GraphBase
 from libai.optim import build_optimizer, get_default_optimizer_params
 from libai.utils import distributed as dist
 from omegaconf import DictConfig
@@ -26,27 +26,27 @@ if pipeline > 1:
     sizes["pipeline_num_layers"] = LAYERS * (2 if name == "t5" else 1)
 zero = int(options.get("zero", 0))
 dist.setup_dist_util(DictConfig(sizes), zero=zero)
-fused = dict(
-    bias_gelu_fusion=True,
-    bias_dropout_fusion=True,
-    scale_mask_softmax_fusion=True,
-    amp_enabled=False,
-    apply_query_key_layer_scaling=True,
-    apply_residual_post_layernorm=False,
-    initializer_range=0.02,
-)
+fused = {
+    "bias_gelu_fusion": True,
+    "bias_dropout_fusion": True,
+    "scale_mask_softmax_fusion": True,
+    "amp_enabled": False,
+    "apply_query_key_layer_scaling": True,
+    "apply_residual_post_layernorm": False,
+    "initializer_range": 0.02,
+}
 if options.get("fused") == "0":
     fused |= dict.fromkeys(("bias_gelu_fusion", "bias_dropout_fusion", "scale_mask_softmax_fusion"), False)
-drops = dict(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, layernorm_eps=1e-5)
-words = dict(
-    vocab_size=VOCAB,
-    hidden_size=HIDDEN,
-    hidden_layers=LAYERS,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=SEQ,
-)
-images = dict(img_size=16, num_classes=10, drop_rate=dropout, attn_drop_rate=dropout, drop_path_rate=dropout)
+drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout, "layernorm_eps": 1e-5}
+words = {
+    "vocab_size": VOCAB,
+    "hidden_size": HIDDEN,
+    "hidden_layers": LAYERS,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": SEQ,
+}
+images = {"img_size": 16, "num_classes": 10, "drop_rate": dropout, "attn_drop_rate": dropout, "drop_path_rate": dropout}
 
 
 def made() -> Any:

@@ -17,6 +17,11 @@ PATIENCE = 120.0
 
 def in_processes(count: int, work: Callable[[int], None]) -> None:
     """Run ``work(rank)`` in ``count`` processes; assert that all end well."""
+    assert exit_codes(count, work) == [0] * count
+
+
+def exit_codes(count: int, work: Callable[[int], None]) -> list[int | None]:
+    """Run ``work(rank)`` in ``count`` processes. When one fails, the others are given a second to end, too."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -48,14 +53,15 @@ def in_processes(count: int, work: Callable[[int], None]) -> None:
             process.join(1.0)
             process.kill()
         process.join()
-    assert [process.exitcode for process in made] == [0] * count
+    return [process.exitcode for process in made]
 
 
 def set_up(tensor: int = 1, pipeline: int = 1, zero: int = 0, layers: int = 2) -> Any:
     """Set up parallel sizes as a config does; return OneFlow."""
     import oneflow as flow
-    from libai.utils import distributed as dist
     from omegaconf import DictConfig
+
+    from libai.utils import distributed as dist
 
     sizes = {"tensor_parallel_size": tensor, "pipeline_parallel_size": pipeline}
     dist.setup_dist_util(DictConfig({**sizes, **({"pipeline_num_layers": layers} if pipeline > 1 else {})}), zero=zero)

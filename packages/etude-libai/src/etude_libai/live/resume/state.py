@@ -60,7 +60,7 @@ def moment(trainer: Any, *, gather: bool, hooks: Any = None) -> dict[str, Any]:
     With ``gather`` all processes call this together, and each adds its own part; else only this one's is known.
     """
     seen = batches_of(trainer)
-    own = {"rng": Snapshot.take().state_dict(), "data": None if seen is None else seen.state_dict()}
+    own: dict[str, Any] = {"rng": Snapshot.take().state_dict(), "data": None if seen is None else seen.state_dict()}
     if dist.splits():
         from etude_libai.live.split import random
 

@@ -51,12 +51,12 @@ class _GradientAs(Function):
     """Does nothing in the forward pass, and converts the gradient in the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: DTensor, signature: Any) -> DTensor:
+    def forward(ctx: Any, tensor: Any, signature: Any) -> Any:
         ctx.signature = signature
         return tensor.view_as(tensor)
 
     @staticmethod
-    def backward(ctx: Any, grad: DTensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: DTensor) -> Any:
         return _redistributed(grad, ctx.signature), None
 
 
@@ -117,7 +117,7 @@ def whole(value: Any) -> Any:
     if not meshes.is_here(mesh):
         made = torch.empty(value.shape, dtype=value.dtype, device=value.device)
     else:
-        made = value.detach().full_tensor().contiguous()
+        made = value.full_tensor().contiguous()
     if not meshes.covers_all(mesh):
         torch_dist.broadcast(made, meshes.first_rank(mesh))
     return made

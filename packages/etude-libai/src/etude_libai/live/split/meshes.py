@@ -80,6 +80,11 @@ def to_sbp(placements: Sequence[Any]) -> tuple[sbp, ...]:
     )
 
 
+def handlers() -> dict[Any, Any]:
+    """Return DTensor's table of operations that functions of their own run."""
+    return DTensor._op_dispatcher._custom_op_handlers
+
+
 def nothing(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Return what a process has of a tensor that is on other ranks. A scalar has no empty piece."""
     return like.new_empty(0) if len(shape) else like.new_zeros(())

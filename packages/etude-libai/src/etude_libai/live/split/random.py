@@ -21,8 +21,8 @@ from etude_libai.live.split import boxing, meshes
 aten = torch.ops.aten
 _IN_PLACE = (
     aten.normal_.default, aten.uniform_.default, aten.bernoulli_.float, aten.exponential_.default,
-    aten.random_.default, aten.random_.to, getattr(aten.random_, "from"), aten.log_normal_.default, aten.cauchy_.default,
-    aten.geometric_.default,
+    aten.random_.default, aten.random_.to, getattr(aten.random_, "from"), aten.log_normal_.default,
+    aten.cauchy_.default, aten.geometric_.default,
 )  # fmt: skip
 _LIKE = (
     aten.rand_like.default, aten.randn_like.default, aten.randint_like.default, aten.randint_like.low_dtype,
@@ -35,7 +35,7 @@ _INITIALISERS = ("trunc_normal_", "orthogonal_", "sparse_", "eye_", "dirac_")
 
 
 def install() -> None:
-    rules = DTensor._op_dispatcher._custom_op_handlers
+    rules = meshes.handlers()
     for op in (*_IN_PLACE, *_LIKE):
         rules[op] = _draw_whole
     for op in _OF_VALUES:

@@ -26,7 +26,7 @@ Rule = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 def install() -> None:
     """Put the rules in the place of DTensor's own."""
-    rules: dict[Any, Rule] = DTensor._op_dispatcher._custom_op_handlers
+    rules: dict[Any, Any] = meshes.handlers()
     for name in ("convolution", "convolution_backward"):
         op = getattr(aten, name).default
         rules[op] = _convolution(rules[op])
@@ -40,11 +40,11 @@ def install() -> None:
     rules[aten._scaled_dot_product_flash_attention_for_cpu.default] = _attention
     rules[aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = _attention_backward
     rules[aten._local_scalar_dense.default] = _item
-    DTensor.tolist = lambda self: _read(self).tolist()  # type: ignore[assignment]
-    DTensor.numpy = lambda self, *, force=False: _read(self).numpy(force=force)  # type: ignore[assignment]
-    DTensor.__array__ = lambda self, *args, **kwargs: _read(self).__array__(*args, **kwargs)  # type: ignore[assignment]
-    DTensor.__setitem__ = _setitem  # type: ignore[assignment]
-    DTensor.__format__ = _format  # type: ignore[assignment]
+    kind: Any = DTensor
+    kind.tolist = lambda self: _read(self).tolist()
+    kind.numpy = lambda self, *, force=False: _read(self).numpy(force=force)
+    kind.__array__ = lambda self, *args: _read(self).numpy().__array__(*args)
+    kind.__setitem__, kind.__format__ = _setitem, _format
     _pool = F.adaptive_avg_pool1d
 
     def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
@@ -194,7 +194,7 @@ def _nll_loss(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return tuple(of_piece(one.contiguous(), mesh, everywhere, ()) for one in (loss, total))
 
 
-def _counted(label: torch.Tensor, shares: Any, ignored: int, like: torch.Tensor) -> torch.Tensor:
+def _counted(label: torch.Tensor, shares: Any, ignored: int, like: torch.Tensor) -> Any:
     seen = label != ignored
     if shares is None:
         return seen.sum().to(like.dtype)
@@ -224,7 +224,8 @@ def _nll_loss_backward(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def _attention_placements(query: DTensor, key: DTensor, value: DTensor) -> list[Any]:
     """Return how attention is split: by samples and by heads, if their numbers can be divided."""
     made: list[Any] = []
-    for size, how in zip(query.device_mesh.shape, query.placements, strict=True):
+    placements: Any = query.placements
+    for size, how in zip(query.device_mesh.shape, placements, strict=True):
         fits = how.is_shard() and how.dim in (0, 1) and all(t.shape[how.dim] % size == 0 for t in (query, key, value))
         made.append(how if fits else Replicate())
     return made
@@ -235,7 +236,9 @@ def _mask_piece(mask: Any, how: Sequence[Any]) -> Any:
     if not isinstance(mask, DTensor):
         return mask
     first = 4 - mask.ndim  # masks may have fewer dimensions than the query
-    moved = [type(one)(one.dim - first) if one.is_shard() and one.dim >= first else Replicate() for one in how]
+    moved: list[Any] = [
+        type(one)(one.dim - first) if one.is_shard() and one.dim >= first else Replicate() for one in how
+    ]
     return _local(mask, [one if one.is_shard() and mask.shape[one.dim] > 1 else Replicate() for one in moved])
 
 
@@ -283,8 +286,8 @@ def _attention_backward(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def _read(tensor: DTensor) -> torch.Tensor:
     if stages.running():
         raise UserCodeError(
-            "the model reads a value of a tensor (item(), float(), tolist(), numpy(), or `if tensor`) in its forward pass; "
-            "processes cannot agree on it while their micro-batches overlap; set graph.enabled=False"
+            "the model reads a value of a tensor (item(), float(), tolist(), numpy(), or `if tensor`) in its forward "
+            "pass; processes cannot agree on it while their micro-batches overlap; set graph.enabled=False"
         )
     found: torch.Tensor = boxing.whole(tensor)
     return found
@@ -309,6 +312,6 @@ def _setitem(self: DTensor, index: Any, value: Any) -> None:
     if list(self.placements) == whole:
         _plain_setitem(self, index, value)
         return
-    made = self.redistribute(placements=whole).clone()
+    made: Any = self.redistribute(placements=whole).clone()
     _plain_setitem(made, index, value)
     self.copy_(made.redistribute(placements=self.placements))

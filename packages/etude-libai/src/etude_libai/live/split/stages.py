@@ -29,7 +29,7 @@ class Crossing(Function):
         return sent(tensor, mesh)
 
     @staticmethod
-    def backward(ctx: Any, grad: DTensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: DTensor) -> Any:
         return sent(grad, ctx.home), None
 
 

@@ -1,4 +1,4 @@
-"""Updates of split parameters: gradients are added up over data-parallel ranks, clipped by one norm, and shared by ZeRO.
+"""Updates of split parameters: gradients are added up over data-parallel ranks, clipped by one norm, and shared.
 
 The gradient of a whole parameter is a sum of which every data-parallel rank has a part, until the update. So gradients
 of several micro-batches add up without communication.
@@ -106,12 +106,12 @@ def _norm(grads: list[Any], kind: float) -> torch.Tensor:
 class Shares:
     """ZeRO 1 and 2: the optimizer sees this rank's share of each parameter, and has the state of that alone.
 
-    Gradients go to the ranks of their shares, at the update or (``at_once``) after each backward pass, and updated shares
+    Gradients go to the ranks of their shares, at the update or (``at_once``) after each backward pass. Updated shares
     go to all.
     """
 
     def __init__(self, optimizer: Any, *, at_once: bool) -> None:
-        self.pairs: list[tuple[DTensor, nn.Parameter]] = []
+        self.pairs: list[tuple[Any, Any]] = []
         for group in optimizer.param_groups:
             made = []
             for parameter in group["params"]:
@@ -142,7 +142,7 @@ class Shares:
         """Take the shares from the parameters again, after weights were loaded."""
         with torch.no_grad():
             for parameter, share in self.pairs:
-                share.copy_(parameter.redistribute(placements=share.placements))  # type: ignore[attr-defined]
+                share.copy_(parameter.redistribute(placements=share.placements))
 
 
 class _Hand:
@@ -160,7 +160,8 @@ class _Hand:
 
 def _shared(parameter: DTensor) -> list[Any] | None:
     """Return how a parameter is shared by data-parallel ranks; None if no free dimension can be divided."""
-    mesh, how = parameter.device_mesh, list(parameter.placements)
+    how: list[Any] = list(parameter.placements)
+    mesh = parameter.device_mesh
     if meshes.DATA not in (mesh.mesh_dim_names or ()):
         return None
     at = mesh.mesh_dim_names.index(meshes.DATA)  # type: ignore[union-attr]

@@ -14,7 +14,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from etude_libai.live.split import meshes
 
 
-def cross_entropy(logits: DTensor, labels: DTensor) -> torch.Tensor:
+def cross_entropy(logits: Any, labels: Any) -> torch.Tensor:
     """Return the loss of every sample, of logits (samples × classes)."""
     split = [dim for dim, how in enumerate(logits.placements) if how.is_shard(1)]
     if len(split) != 1 or any(how.is_partial() for how in logits.placements):
@@ -50,7 +50,7 @@ class _SplitCrossEntropy(Function):
         return meshes.of_piece(loss, mesh, how, labels.shape, labels.stride())
 
     @staticmethod
-    def backward(ctx: Any, grad: DTensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: DTensor) -> Any:
         mesh, how, shape, stride = ctx.of
         own = grad.redistribute(placements=[Replicate() if one.is_shard(1) else one for one in how])._local_tensor
         if ctx.here:
