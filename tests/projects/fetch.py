@@ -31,6 +31,7 @@ PINS: dict[str, tuple[str, ...]] = {
         "mmtrack==0.14.0", "attributee==0.1.10", "dotty-dict==1.3.1", "lap==0.5.13", "motmetrics==1.4.0",
         "pandas==3.1.1", "seaborn==0.13.2", "tqdm==4.70.1", "xmltodict==1.0.4", "addict==2.4.0",
     ),
+    "mmseg-0.30.0": ("mmsegmentation==0.30.0", "prettytable==3.18.0", "wcwidth==0.9.4"),
     "mmcv-lite-2.0.1": ("mmcv-lite==2.0.1",),
     "mmcv-lite-2.2.0": ("mmcv-lite==2.2.0",),
     "mmpretrain-1.2.0": ("mmpretrain==1.2.0",),

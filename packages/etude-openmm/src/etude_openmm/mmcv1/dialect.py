@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from etude.dialects.base import Flag, Packaged
 from etude_openmm.shared import flags
+from etude_openmm.shared.homes import home, is_project_v1
 from etude_openmm.shared.reading.keys import keys_in, texts_of
 
 if TYPE_CHECKING:
@@ -33,11 +34,14 @@ class Mmcv1(Packaged):
         flags.NO_VALIDATE,
         Flag("--deterministic", "deterministic kernels of cuDNN", {"action": "store_true"}),
         Flag("--diff-seed", "seed + rank on every rank", {"action": "store_true"}),
+        Flag("--project", "the package whose tools/train.py builds the run", {"metavar": "PACKAGE"}),
         *flags.SHARED,
     )
 
     def recognise(self, path: str, text: str) -> bool:
-        """Return whether the file, or a base of it, has a key that only this dialect has."""
+        """Return whether the file, or a base of it, has a key that only this dialect has, or is a project's."""
         if not path.endswith((".py", ".json", ".yaml", ".yml")):
             return False
-        return bool(keys_in(texts_of(path, text)) & _OWN_KEYS) or "samples_per_gpu" in text
+        if keys_in(texts_of(path, text)) & _OWN_KEYS or "samples_per_gpu" in text:
+            return True
+        return path.endswith(".py") and is_project_v1(home(path))

@@ -17,7 +17,7 @@ from etude.units import Amount
 from etude_openmm.mmcv1 import names, overlay
 from etude_openmm.mmcv1.listing import HOOKS, INITIALIZERS, KEYS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
 from etude_openmm.mmcv1.parts import report_other_project, report_project_parts, report_unknown_parts
-from etude_openmm.mmcv1.projects import PACKAGES, project_of, registered_by
+from etude_openmm.mmcv1.projects import KNOWN, project_of, reads, registered_by
 from etude_openmm.mmcv1.tracking import report_tracking
 from etude_openmm.mmcv1.values import report_values
 from etude_openmm.shared.checks.lowering import Lowering, number
@@ -39,6 +39,8 @@ _EVALUATION = {"EvalHook": names.MODULES["mmcv.runner"]["EvalHook"]}
 #: Keys that CheckpointHook takes through ``**kwargs``, and what EvalHook hands on to ``dataset.evaluate``.
 _SAVE_KEYS = ("filename_tmpl", "create_symlink", "meta")
 _EVALUATE_KEYS = ("metric", "metric_options", "priority", "gpu_collect", "tmpdir", "broadcast_bn_buffer", "logger")
+#: Keys whose content only a project's own script knows.
+_THEIRS = ("data", "evaluation")
 _DATA_KEYS = (*(key for key in KEYS.fields("data") if key not in ("imgs_per_gpu", "seed")), "samples_per_epoch")
 #: Policies under the names that they have elsewhere.
 _POLICIES = {"cosine": "CosineAnnealing", "cos": "CosineAnnealing", "multistep": "step", "constant": "fixed"}
@@ -78,6 +80,8 @@ WORDS = Words(
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
     """Read the config and its bases, with overrides; nothing of ``custom_imports`` is imported."""
     refuse_python(path, options or {})
+    if (options or {}).get("project"):
+        overrides = [*overrides, f"custom_imports.imports=[{(options or {})['project']}]"]
     with reported_by_line(path):
         source = read_chain(path, Style(ConfigDict))
     return tree_of(source, path, overrides, options or {})
@@ -92,20 +96,23 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """Return the plan, and everything that is wrong with the config."""
     low = Lowering(tree)
     project = project_of(tree.values, tree.files, low.imports)
+    # A script of another project may read other keys than those of the known ones, and does what it wants with them.
+    own_script = project is not None and not project.is_known
     theirs = registered_by(project) if project is not None else {}
     names = {name for _, name in theirs}  # an imported project's registries have other names than its sources show
-    own = {at: to for at, to in low.registered.items() if at[1] not in names or to.partition(".")[0] not in _ORIGINALS}
+    originals = (*(project.packages if project is not None else ()), *KNOWN, "mmcv")
+    own = {at: to for at, to in low.registered.items() if at[1] not in names or to.partition(".")[0] not in originals}
     low.registered = {**{at: target for at, target in theirs.items() if at[0] in _ENGINE_TABLES}, **own}
-    hooks = _hooks(low)
-    runner = _runner(low)
+    hooks = _hooks(low, own_script=own_script)
+    runner = _runner(low, own_script=own_script)
     plan = Plan(
         dialect="mmcv1",
         name=_stem(tree),
         folder=str(tree.get("work_dir") or "work_dirs"),
         imports=low.imports,
-        model=_model(low),
-        data=_data(low),
-        optimizers=_optimizers(low),
+        model=_model(low, own_script=own_script),
+        data=_data(low, own_script=own_script),
+        optimizers=_optimizers(low, own_script=own_script),
         update=Spec(kind="update", name="mmcv1.TrainStep", at=low.place("optimizer_config")),
         loop=runner,
         hooks=tuple(sorted(hooks, key=lambda hook: hook.priority)),
@@ -114,24 +121,27 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         source=tree.values,
         files=tuple(tree.files),
     )
-    low.unknown_keys(KNOWN_KEYS)
+    other = [str(key) for key in tree.values if key not in KNOWN_KEYS]
+    read = [key for key in other if project is not None and own_script and reads(project, key)]
+    low.unknown_keys((*KNOWN_KEYS, *read), sure=not own_script)
     words = _without(names)
+    if own_script:
+        keys, defaults = (
+            {at: to for at, to in one.items() if at[0] not in _THEIRS} for one in (words.keys, words.defaults)
+        )
+        words = replace(words, top=tuple(key for key in KNOWN_KEYS if key in tree.values), keys=keys, defaults=defaults)
     if project is None:
         report_unknown_parts(low, WORDS.names)
         report_other_project(low, WORDS.names)
     else:
         report_project_parts(low, {**theirs, **low.registered}, words.known)
-        if lack := overlay.lack_of_layers():
+        if project.is_known and (lack := overlay.lack_of_layers()):
             low.error(low.place("model"), f"{project.title} cannot be imported", lack)
     report_typos(low, words)
-    report_values(low, partial(_target, words))
+    report_values(low, partial(_target, words), own_script=own_script)
     report_tracking(low)
     report_inherited(low)
     return plan, low.findings
-
-
-#: Packages whose classes the sources show.
-_ORIGINALS = (*PACKAGES, "mmcv")
 
 
 def _target(words: Words, path: Path, value: Mapping[Any, Any]) -> str | None:
@@ -149,22 +159,24 @@ def _without(theirs: Collection[str]) -> Words:
     return replace(WORDS, names={name: to for name, to in WORDS.names.items() if name not in theirs}, others=theirs)
 
 
-def _model(low: Lowering) -> Spec:
-    if "model" not in low.tree.values:
+def _model(low: Lowering, *, own_script: bool) -> Spec:
+    if "model" not in low.tree.values and not own_script:
         low.error(low.place(), "the key `model` is missing", suggest("model", map(str, low.tree.values)))
     return low.spec(("model",), "model")
 
 
-def _data(low: Lowering) -> dict[str, Loader]:
+def _data(low: Lowering, *, own_script: bool) -> dict[str, Loader]:
     data = low.tree.get("data")
     if not isinstance(data, Mapping):
-        low.error(low.place("data"), "the key `data` must be a dict with `train`")
+        tell = low.warning if own_script else low.error
+        tell(low.place("data"), "the key `data` must be a dict with `train`")
         return {}
-    for key in data:
+    for key in data if not own_script else ():
         if key not in _DATA_KEYS:
             low.warning(low.place("data", key), f"unknown key data.{key}", suggest(str(key), _DATA_KEYS))
     if "train" not in data:
-        low.error(low.place("data"), "data.train is missing", suggest("train", map(str, data), otherwise=""))
+        tell = low.warning if own_script else low.error
+        tell(low.place("data"), "data.train is missing", suggest("train", map(str, data), otherwise=""))
     if "val" not in data and low.tree.get("evaluation") is not None and not nearest("val", list(map(str, data))):
         low.warning(low.place("evaluation"), "evaluation needs data.val", "give it, or train with --no-validate")
     return {split: _loader(low, split) for split in SPLITS if isinstance(data.get(split), Mapping)}
@@ -182,9 +194,11 @@ def _loader(low: Lowering, split: str) -> Loader:
     )
 
 
-def _optimizers(low: Lowering) -> dict[str, Optimizer]:
+def _optimizers(low: Lowering, *, own_script: bool) -> dict[str, Optimizer]:
     given = low.tree.get("optimizer")
     if not isinstance(given, Mapping):
+        if own_script:
+            return {}
         low.error(low.place("optimizer"), "the key `optimizer` must be a dict with `type`")
         return {}
     clip = low.tree.get("optimizer_config", "grad_clip") or {}
@@ -216,9 +230,9 @@ def _optimizer(low: Lowering, path: tuple[str, ...]) -> Spec:
     return spec
 
 
-def _runner(low: Lowering) -> Spec:
+def _runner(low: Lowering, *, own_script: bool) -> Spec:
     if low.tree.get("runner") is None:
-        if "total_epochs" not in low.tree.values:
+        if "total_epochs" not in low.tree.values and not own_script:
             low.error(low.place(), "nothing says how long to train", "give runner=dict(type=…, max_epochs=…)")
         return Spec(
             kind="loop",
@@ -241,7 +255,9 @@ def _training(low: Lowering, runner: Spec) -> Training:
         epochs=number(low, ("runner", "max_epochs"), None, least=0)
         if low.tree.get("runner") is not None
         else number(low, ("total_epochs",), None),
-        steps=number(low, ("runner", "max_iters"), None),
+        steps=number(low, ("runner", "max_iters"), None)
+        if low.tree.get("runner") is not None
+        else number(low, ("total_iters",), None),
         accumulate=optimizer_config.get("cumulative_iters", 1) if isinstance(optimizer_config, Mapping) else 1,
         precision="fp16" if fp16 else "fp32",
         seed=low.tree.get("seed") or 0,
@@ -252,7 +268,7 @@ def _training(low: Lowering, runner: Spec) -> Training:
 # -- hooks ----------------------------------------------------------------------------------------------------------
 
 
-def _hooks(low: Lowering) -> list[HookPlan]:
+def _hooks(low: Lowering, *, own_script: bool) -> list[HookPlan]:
     hooks = [
         *_policy(low, "lr_config", LR, "VERY_HIGH"),
         *_policy(low, "momentum_config", MOMENTUM, "HIGH"),
@@ -260,7 +276,7 @@ def _hooks(low: Lowering) -> list[HookPlan]:
         *_one(low, "checkpoint_config", "CheckpointHook", "NORMAL", also=_SAVE_KEYS),
         HookPlan(spec=Spec(kind="hook", name="IterTimerHook"), priority=PRIORITIES["LOW"]),
         *_loggers(low),
-        *_evaluation(low),
+        *_evaluation(low, own_script=own_script),
     ]
     custom = low.tree.get("custom_hooks") or []
     if not isinstance(custom, list | tuple):
@@ -326,13 +342,14 @@ def _loggers(low: Lowering) -> list[HookPlan]:
     return plans
 
 
-def _evaluation(low: Lowering) -> list[HookPlan]:
+def _evaluation(low: Lowering, *, own_script: bool) -> list[HookPlan]:
     config = low.tree.get("evaluation", default={})
     if not isinstance(config, Mapping) or low.tree.get("data", "val") is None:
         return []
     spec = low.spec(("evaluation",), "hook", default="EvalHook", leave_out=("type",))
     spec = Spec(kind="hook", name="EvalHook", args=spec.args, at=spec.at, places=spec.places)
-    low.bind(spec, _EVALUATION, given=("dataloader",), also=_EVALUATE_KEYS)
+    if not own_script:  # a project has its own hook, and its data sets take what they want
+        low.bind(spec, _EVALUATION, given=("dataloader",), also=_EVALUATE_KEYS)
     return [HookPlan(spec=spec, priority=PRIORITIES["LOW"], every=_every(spec))]
 
 

@@ -17,7 +17,7 @@ from etude.errors import Finding
 from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 from etude_openmm.mmcv1.names import OUT_OF_SCOPE
-from etude_openmm.mmcv1.projects import PROJECTS, installed
+from etude_openmm.mmcv1.projects import KNOWN, Project, installed
 from etude_openmm.shared.checks.lowering import NOT_ARGUMENTS, Lowering, beside_arguments
 from etude_openmm.shared.checks.project_sources import registered, scoped
 from etude_openmm.shared.checks.source_coverage import reads_all
@@ -63,7 +63,8 @@ def report_other_project(low: Lowering, known: Collection[str]) -> None:
             low.error(low.place("model", "type"), f"no model is called {kind!r}", f"did you mean {meant!r}?")
             return
         titles = " and ".join(f"{one.title} {ownership.version(one.package)}" for one in there) or "Étude itself"
-        rest = [f"{one.title}: pip install --no-deps {_RELEASES[one.package]}" for one in PROJECTS if one not in there]
+        lacking = [Project(package) for package in KNOWN if Project(package) not in there]
+        rest = [f"{one.title}: pip install --no-deps {_RELEASES[one.package]}" for one in lacking]
         hint = "; ".join(
             ("install the project that the config is for", *rest, "or name your own module in custom_imports")
         )
@@ -118,7 +119,7 @@ _PARTS = (
     "backbone", "neck", "head", "bbox_head", "mask_head", "rpn_head", "roi_head", "detector", "reid", "tracker",
     "motion", "track_head", "embed_head", "aggregator",
 )  # fmt: skip
-#: Registries that hold no part of a model.
+#: Registries that hold no part of a model. Projects have some of their own: ``ROTATED_PIPELINES``.
 _OTHERS = ("DATASETS", "PIPELINES", "HOOKS", "OPTIMIZERS", "OPTIMIZER_BUILDERS", "RUNNERS", "SAMPLERS")
 #: Dataset wrappers. Builders make them without the registry, and ignore unknown keys.
 _WRAPPERS = (
@@ -226,7 +227,9 @@ def _report_slips(
     """Report a misspelt name or argument of parts that builders do not read: augments, policies, assigners."""
     kind = value["type"]
     of_data = path[0] == "data"
-    names = {name: to for (table, name), to in registered.items() if of_data == (table in ("PIPELINES", "DATASETS"))}
+    names = {
+        name: to for (table, name), to in registered.items() if of_data == table.endswith(("PIPELINES", "DATASETS"))
+    }
     if kind in names:
         _report_arguments(low, path, value, names[kind], read, slips=True)
     elif (of_data or len(kind) >= shortest) and any(is_slip(kind, name) for name in names):
@@ -237,9 +240,9 @@ def _known(registered: Mapping[tuple[str, str], str], path: Path) -> Mapping[str
     """Return the names that are allowed at ``path``; empty if they are not known."""
     if path[0] == "data":
         table = "PIPELINES" if _is_step(path) else "DATASETS" if _is_dataset(path) else ""
-        return {name: target for (where, name), target in registered.items() if where == table}
+        return {name: target for (where, name), target in registered.items() if table and where.endswith(table)}
     if path == ("model",) or path[-1] in _PARTS or _is_loss(path):
-        return {name: target for (where, name), target in registered.items() if where not in _OTHERS}
+        return {name: target for (where, name), target in registered.items() if not where.endswith(_OTHERS)}
     return {}
 
 

@@ -115,8 +115,13 @@ _ELSEWHERE: Mapping[Path, Bound] = {
 }
 
 
-def report_values(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None]) -> None:
-    """Add findings to ``low``. ``target_of`` returns the class of Étude that a dict is built as."""
+def report_values(
+    low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None], *, own_script: bool = False
+) -> None:
+    """Add findings to ``low``. ``target_of`` returns the class of Étude that a dict is built as.
+
+    ``own_script``: another project's script trains, whose evaluation hook may know other results by their names.
+    """
     for path, value in low.tree.walk():
         target = target_of(path, value) if isinstance(value, Mapping) else None
         if target:
@@ -124,7 +129,8 @@ def report_values(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], 
     for path, bound in _ELSEWHERE.items():
         _report_bound(low, path, low.tree.get(*path), bound)
     for rule in _RULES:
-        rule(low)
+        if rule is not _best or not own_script:
+            rule(low)
     report_weights(low, "load_from", "resume_from")
     _class_arguments(low, target_of)
 

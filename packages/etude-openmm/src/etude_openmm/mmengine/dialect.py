@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from etude.dialects.base import Flag, Packaged
 from etude_openmm.shared import flags
-from etude_openmm.shared.project_names import package_of
+from etude_openmm.shared.generations import is_of_mmengine
+from etude_openmm.shared.homes import home
 from etude_openmm.shared.reading.keys import keys_in, texts_of
 
 if TYPE_CHECKING:
@@ -42,12 +43,14 @@ class MMEngine(Packaged):
     )
 
     def recognise(self, path: str, text: str) -> bool:
-        """Return whether the file, or a base of it, has a key that only MMEngine has, or imports its bases."""
+        """Return whether the file, or a base of it, has a key of MMEngine, imports its bases, or is a project's."""
         if not path.endswith((".py", ".json", ".yaml", ".yml")):
             return False
-        if path.endswith(".py") and (_IMPORTS.search(text) or _BASE_IN_PACKAGE.search(text) or package_of(path)):
+        if path.endswith(".py") and (_IMPORTS.search(text) or _BASE_IN_PACKAGE.search(text)):
             return True
-        return bool(keys_in(texts_of(path, text)) & _OWN_KEYS)
+        if keys_in(texts_of(path, text)) & _OWN_KEYS:
+            return True
+        return path.endswith(".py") and is_of_mmengine(home(path))
 
     def trains(self, plan: Plan) -> bool:
         return "train" in plan.data and bool(plan.model.name)

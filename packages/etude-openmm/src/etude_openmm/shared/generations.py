@@ -8,7 +8,7 @@ import sys
 from etude.dialects import ownership
 from etude.dialects.imports import MissingOriginal
 
-_PROJECTS = r"(?m)^\s*(?:from|import)\s+(mm(?:cls|det|track|selfsup|pretrain))\b"
+_PROJECTS = r"(?m)^\s*(?:from|import)\s+(mm(?!cv\b|engine\b)\w+)"
 _NEW_WORLD = r"(?m)^\s*(?:from|import)\s[^#\n]*\b(?:mmengine|mmcv\.transforms)\b"
 
 
@@ -36,4 +36,10 @@ def wants_mmcv2() -> bool:
 
 def is_of_mmengine(package: str) -> bool:
     """Return whether the installed project is written for MMEngine, as mmcls 1.x and mmdet 3.x are."""
-    return ownership.generation(package) >= {"mmdet": 3}.get(package, 1)
+    if not package or ownership.original(package) is None:
+        return False
+    if ownership.generation(package) >= {"mmdet": 3}.get(package, 1):
+        return True
+    folder = ownership.original(package)
+    files = [f"{folder}/__init__.py", f"{folder}/registry.py"] if folder is not None else []
+    return any(re.search(r"\bmmengine\b", ownership.text_of(file)) for file in files)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _manager: Any = None
@@ -67,6 +69,19 @@ def _logger_named(name: str) -> logging.Logger:
 # -- mmcv 1.x ----------------------------------------------------------------------------------------------------------
 
 
+_QUIET: list[bool] = [False]
+
+
+@contextmanager
+def quiet_console(quiet: bool) -> Iterator[None]:
+    """Let loggers made inside this context print errors only, if ``quiet``."""
+    former, _QUIET[0] = _QUIET[0], quiet
+    try:
+        yield
+    finally:
+        _QUIET[0] = former
+
+
 def get_logger(
     name: str, log_file: Any = None, log_level: int | str = logging.INFO, file_mode: str = "w"
 ) -> logging.Logger:
@@ -86,6 +101,8 @@ def get_logger(
         handler.setFormatter(logging.Formatter(FORMAT))
         handler.setLevel(log_level)
         logger.addHandler(handler)
+    if _QUIET[0]:
+        handlers[0].setLevel(logging.ERROR)
     logger.setLevel(log_level if own == 0 else logging.ERROR)
     logger_initialized[name] = True
     return logger

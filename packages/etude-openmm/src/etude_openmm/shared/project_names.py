@@ -38,7 +38,7 @@ MODULE2PACKAGE: dict[str, str] = {name: name for name in _SAME.split()} | {
     "mmseg": "mmsegmentation", "mmaction": "mmaction2",
 }  # fmt: skip
 #: The path of a config inside an installed project.
-_IN_PACKAGE = r"[/\\](mmpretrain|mmselfsup)[/\\]\.mim[/\\]configs[/\\]"
+_IN_PACKAGE = r"[/\\](\w+)[/\\]\.mim[/\\]configs[/\\]"
 _IMPORTS_MMCV = r"(?m)^(import|from) mmcv\b"
 _OWNER = {name: package for package, names in _OWNERS.items() for name in names.split()}
 

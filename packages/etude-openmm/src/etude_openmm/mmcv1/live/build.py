@@ -30,16 +30,16 @@ from etude.errors.advice import release_hint
 from etude.fast_dataclass import replace
 from etude.hooks.signals import Signals, Stops
 from etude.plan import Plan
-from etude_openmm.mmcv1.live import checks
+from etude_openmm.mmcv1.live import checks, script
 from etude_openmm.mmcv1.live.hooks.evaluation import EvalHook
 from etude_openmm.mmcv1.live.originals import Original
 from etude_openmm.mmcv1.live.runner import runners
 from etude_openmm.mmcv1.live.runner.wiring import Wired, begin
 from etude_openmm.mmcv1.live.utils import environment
 from etude_openmm.mmcv1.live.utils.dist import get_dist_info, init_dist
-from etude_openmm.mmcv1.projects import project_of
+from etude_openmm.mmcv1.projects import Project, project_of
 from etude_openmm.shared.config.config_v1 import Config
-from etude_openmm.shared.logging import FORMAT
+from etude_openmm.shared.logging import FORMAT, quiet_console
 from etude_openmm.shared.reading.source import is_missing, near_checkpoint
 from etude_openmm.shared.utils.importing import import_modules_from_strings
 
@@ -57,7 +57,10 @@ def build(plan: Plan, options: Options) -> Run:
     """Build the runner with its hooks, model, data and optimizer. Nothing is written or trained yet."""
     cfg = _config(plan, options)
     _require_files(cfg, plan)
-    project = _project(cfg, plan)
+    found = _found(cfg, plan)
+    if found is not None and not found.is_known:
+        return _by_script(found, plan, cfg, options)
+    project = _project(found, cfg, plan)
     distributed = _join_group(cfg, options.extras)
     project.setup_multi_processes(cfg)
     torch.backends.cudnn.benchmark = bool(cfg.get("cudnn_benchmark", torch.backends.cudnn.benchmark))
@@ -92,7 +95,7 @@ def _require_files(cfg: Any, plan: Plan) -> None:
             raise NoCheckpoint(f"{place}: {key}: there is no file {file!r}{f'; {near}' if near else ''}")
 
 
-def _as_run(wired: Wired, plan: Plan, cfg: Any, log: LogFile) -> Run:
+def _as_run(wired: Wired, plan: Plan, cfg: Any, log: LogFile | script.OwnLog) -> Run:
     """Return the runner's run. Its loop calls ``run`` of the runner."""
     runner, signals = wired.runner, Signals()
     run: Run = runner.engine
@@ -107,7 +110,7 @@ def _as_run(wired: Wired, plan: Plan, cfg: Any, log: LogFile) -> Run:
 class Training:
     """The loop of a run: calls ``run`` of the runner, with signals handled and the log file open."""
 
-    def __init__(self, wired: Wired, cfg: Any, log: LogFile, signals: Signals) -> None:
+    def __init__(self, wired: Wired, cfg: Any, log: LogFile | script.OwnLog, signals: Signals) -> None:
         self.wired, self.cfg, self.log, self.signals = wired, cfg, log, signals
 
     def __call__(self, run: Run) -> None:
@@ -146,21 +149,52 @@ def _set_length(run: Run, wired: Wired) -> None:
         run.total_steps = runner.max_iters
 
 
-def _project(cfg: Any, plan: Plan) -> Any:
-    """Return the project that builds and trains: the installed one that the config is for, else Étude's stand-in.
+def _imported(cfg: Any) -> Any:
+    named = (cfg.get("custom_imports") or {}).get("imports") or []
+    return [named] if isinstance(named, str) else named
+
+
+def _found(cfg: Any, plan: Plan) -> Project | None:
+    """Return the installed project that the config is for."""
+    return project_of(cfg, plan.files, _imported(cfg))
+
+
+def _by_script(project: Project, plan: Plan, cfg: Any, options: Options) -> Run:
+    """Build the run by the script of the project, which says how its configs train."""
+    config = os.path.abspath(plan.files[0])
+    if "gpu_ids" not in cfg and int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        cfg["gpu_ids"] = [*(options.extras.get("gpu_ids") or [options.extras.get("gpu_id") or 0])][:1]
+    # The script is told the seed by its flag, and reads what the short run of --fast-dev-run is to leave out.
+    for key in ("seed", "checkpoint_config"):
+        cfg.pop(key, None)
+        cfg.update({key: copy.deepcopy(plan.source[key])} if key in plan.source else {})
+    with _errors_with_place(plan, f"tools/train.py of {project.title}"), quiet_console(options.quiet):
+        wired = script.wire(project, cfg, config, options.extras, lambda: _import_user_modules(cfg, plan))
+    wired.runner.work_dir = os.path.abspath(cfg["work_dir"])
+    _limit(wired, plan)
+    wired.runner.engine.plan = plan
+    log = script.OwnLog(wired.runner.logger)
+    try:
+        with _errors_with_place(plan, "resume_from"):
+            begin(wired, cfg)
+    except BaseException:
+        log.close()
+        raise
+    return _as_run(wired, plan, cfg, log)
+
+
+def _project(found: Project | None, cfg: Any, plan: Plan) -> Any:
+    """Return what builds and trains: the functions of the installed project, else Étude's stand-in.
 
     A project's package is imported before the modules of the config, as its train script does.
     """
-    named = (cfg.get("custom_imports") or {}).get("imports") or []
-    imported = [named] if isinstance(named, str) else named
-    project = project_of(cfg, plan.files, imported)
-    original = Original(project) if project is not None else None
+    original = Original(found) if found is not None else None
     _import_user_modules(cfg, plan)
     if original is not None:
         return original
     from etude_openmm.mmcv1.live.projects import stand_ins  # registers names that an original would register again
 
-    return stand_ins.project_for(cfg, imported)
+    return stand_ins.project_for(cfg, _imported(cfg))
 
 
 def _wire_project(
@@ -394,8 +428,11 @@ def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mappin
     if f"{split}_dataloader" in data:
         data["val_dataloader"] = data[f"{split}_dataloader"]
     source |= {"load_from": checkpoint, "resume_from": None}
-    with contextlib.redirect_stdout(sys.stderr):  # datasets and progress bars print to stdout, which is for results
-        return _evaluate_once(plan, options, source)
+    with (
+        contextlib.redirect_stdout(sys.stderr),  # datasets and progress bars print to stdout, which is for results
+        tempfile.TemporaryDirectory(prefix="etude-test-") as folder,  # where scripts of projects write their log
+    ):
+        return _evaluate_once(plan, replace(options, folder=Path(folder)), source)
 
 
 def _evaluate_once(plan: Plan, options: Options, source: Mapping[str, Any]) -> Mapping[str, Any]:

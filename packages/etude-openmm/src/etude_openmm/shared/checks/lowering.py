@@ -163,8 +163,11 @@ class Lowering:
             self.error(at, f"no {word} is called {spec.name!r}", hint)
         return ""
 
-    def unknown_keys(self, known: Sequence[str]) -> None:
-        """Report top-level keys that nothing reads: neither known words, nor variables that the config itself uses."""
+    def unknown_keys(self, known: Sequence[str], *, sure: bool = True) -> None:
+        """Report top-level keys that nothing reads: neither known words, nor variables that the config itself uses.
+
+        A misspelling of a known word is an error, if it is ``sure`` that nothing else reads the keys.
+        """
         used = names_used(self.tree.files.values())
         for key in self.tree.values:
             if key in known or not isinstance(key, str) or key.startswith("_") or key in used:
@@ -172,7 +175,7 @@ class Lowering:
             near = nearest(key, known)
             hint = f"did you mean {near!r}?" if near else ""
             by_hand = not self.place(key).line and is_slip(key, near or "")
-            if near and (by_hand or _is_surely(key, near)):
+            if sure and near and (by_hand or _is_surely(key, near)):
                 self.error(self.place(key), f"unknown key {key}", hint)
             else:
                 self.warning(self.place(key), f"unknown key {key}: nothing reads it", hint)

@@ -10,6 +10,8 @@ from functools import cache
 from etude.dialects import ownership
 from etude.inspection import signatures as scan
 
+#: Projects are called so: their packages are the ones that register parts for each other.
+_OTHER_PROJECTS = r"(?m)^\s*(?:import|from)\s+(mm\w+)"
 Keep = Callable[[str], bool]
 #: The way in which nearly all classes of the projects are registered.
 _PLAIN = r"(?m)^@(\w+)\.register_module\(\)\n(?:@.*\n)*(?:class|def) (\w+)"
@@ -24,9 +26,23 @@ def registered(package: str, keep: Keep | None = None) -> Mapping[tuple[str, str
     return _registered(package, folder, keep) if folder is not None else {}
 
 
+@cache
+def texts_of(package: str) -> tuple[str, ...]:
+    """Return the texts of all files of an original."""
+    folder = ownership.original(package)
+    return tuple(_text(file) for _, file in _files(package, folder)) if folder is not None else ()
+
+
+@cache
+def imported_by(package: str) -> tuple[str, ...]:
+    """Return the top-level packages, other than mmcv and mmengine, whose name begins as theirs and that it imports."""
+    found = {name for text in texts_of(package) for name in re.findall(_OTHER_PROJECTS, text)}
+    return tuple(sorted(found - {"mmcv", "mmengine", package}))
+
+
 def scoped(scope: str) -> dict[str, str]:
     """Return name → ``module:attr`` of what a config may write as ``scope.name``; empty for what is no project here."""
-    return {name: target for (_, name), target in registered(scope).items()} if ownership.has_marks(scope) else {}
+    return {name: target for (_, name), target in registered(scope).items()} if scope.isidentifier() else {}
 
 
 @cache

@@ -101,7 +101,9 @@ class _Slips:
         scope, dot, bare = name.rpartition(".")
         names = scoped(scope) if dot else self.names
         meant = _slip_of(bare, names) if bare not in names else None
-        if meant:
+        if meant and path[-1] == "init_cfg":  # models have words of their own: type='normal' of GANs
+            self.low.warning(self.low.place(*path, "type"), f"nothing is called {name!r}", f"did you mean {meant!r}?")
+        elif meant:
             self._error((*path, "type"), name, f"{self._no(meant, path)} is called {name!r}", f"{scope}{dot}{meant}")
 
     def _no(self, meant: str, path: Path) -> str:

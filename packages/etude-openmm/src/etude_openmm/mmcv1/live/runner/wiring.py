@@ -27,31 +27,41 @@ class Wired:
         return partial(self.runner.run, self.loaders, self.workflow, **self.args)
 
 
-#: The runs that are held back while :func:`held_back` is open.
-_held: list[list[Wired]] = []
+class Held(BaseException):
+    """Ends a script at the call of ``run``: what it does after training would draw random numbers before it."""
+
+
+#: The runs that are held back while :func:`held_back` is open, and whether the first one ends the script.
+_held: list[tuple[list[Wired], bool]] = []
 
 
 @contextmanager
-def held_back() -> Iterator[list[Wired]]:
-    """Let runners made inside this context only record the arguments of ``run``, without running."""
+def held_back(*, unwind: bool = False) -> Iterator[list[Wired]]:
+    """Let runners made inside this context only record the arguments of ``run``, without running.
+
+    With ``unwind``, they raise :class:`Held` then.
+    """
     runs: list[Wired] = []
-    _held.append(runs)
+    entry = (runs, unwind)
+    _held.append(entry)
     try:
         yield runs
     finally:
-        _held.remove(runs)
+        _held[:] = [one for one in _held if one is not entry]
 
 
 def hold_back(runner: Any) -> None:
     """Replace ``run`` of a new runner for one call, inside :func:`held_back`."""
     if not _held:
         return
-    runs = _held[-1]
+    runs, unwind = _held[-1]
 
     def note(data_loaders: list[Any], workflow: Any, length: int | None = None, **kwargs: Any) -> None:
         del runner.__dict__["run"]
         key = "max_iters" if runner.unit == "iters" else "max_epochs"
         runs.append(Wired(runner, data_loaders, workflow, {**kwargs, **({key: length} if length is not None else {})}))
+        if unwind:
+            raise Held
 
     runner.__dict__["run"] = note
 
