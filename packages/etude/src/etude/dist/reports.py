@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import socket
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.config.files import replace_text
+from etude.dist import slots
 from etude.dist.world import World, stat_of
 from etude.errors import printable
 from etude.fast_dataclass import field, record
@@ -40,6 +42,7 @@ STARTING = "starting"
 _GONE = "it is gone"
 #: Steps that this process has done, as far as anybody knows.
 steps: Callable[[], int] = lambda: 0  # noqa: E731
+_count = itertools.count()
 #: Where ranks without a launcher leave their beats.
 _shared: Path | None = None
 
@@ -99,14 +102,17 @@ def leave_note(code: int, message: str = "") -> None:
     if place is None or (place / f"note-{world.rank}.json").exists():
         return
     note = Note(world.rank, code, steps(), time.time(), message, socket.gethostname())
-    _write(place / f"note-{world.rank}.json", asdict(note))
+    with suppress(OSError):
+        replace_text(place / f"note-{world.rank}.json", json.dumps(asdict(note)))
 
 
 def beat(**facts: Any) -> None:
     """Report the progress to the launcher or, without one, to the other ranks."""
     place, world = folder() or _shared, World.from_environment()
     if place is not None:
-        _write(place / f"beat-{world.rank}.json", asdict(Beat(world.rank, os.getpid(), time.monotonic(), **facts)))
+        made = asdict(Beat(world.rank, os.getpid(), time.monotonic(), **facts))
+        with suppress(OSError):
+            slots.write(place / f"beat-{world.rank}.json", made, next(_count))
 
 
 def share_beats(path: Path) -> None:
@@ -153,7 +159,13 @@ def read_notes(place: Path) -> list[Note]:
 
 
 def read_beats(place: Path) -> dict[int, Beat]:
-    return {beat.rank: beat for beat in (Beat(**found) for found in _read(place, "beat-*.json"))}
+    found = {}
+    for path in place.glob("beat-*.json"):
+        with suppress(OSError, TypeError):
+            facts = slots.read(path)
+            if facts is not None:
+                found[int(facts["rank"])] = Beat(**facts)
+    return found
 
 
 def stands(beat: Beat) -> float:
@@ -234,11 +246,6 @@ def tell(error: BaseException, report: Callable[[], int]) -> int:
         after = f" after step {steps()}" if steps() else ""
         print(f"etude: rank {world.rank} on {socket.gethostname()}{after}:\n{message}", end="", file=sys.stderr)
     return code
-
-
-def _write(path: Path, facts: dict[str, Any]) -> None:
-    with suppress(OSError):
-        replace_text(path, json.dumps(facts))
 
 
 def _read(place: Path, pattern: str) -> list[dict[str, Any]]:
