@@ -29,7 +29,7 @@ LAYERS = [
     ["inspection", "preview", "schedules"],
     ["config", "plan"],
     ["registry", "units", "builtins", "checkpoint.storage.chaos", "checkpoint.storage.trust", "checkpoint.__init__"],
-    ["errors", "fast_dataclass", "__init__"],
+    ["errors", "fast_dataclass", "torch_private", "__init__"],
 ]
 TORCH_FREE = (
     "errors", "fast_dataclass", "units", "registry", "builtins", "checkpoint.storage.trust", "plan", "inspection", "preview.explain", "preview.draw",

@@ -18,12 +18,12 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import distributed
-from torch._C._distributed_c10d import FileStore, PrefixStore, TCPStore
 
 from etude.dist import secret
 from etude.dist.meeting import LOOPBACK, MEETING, listen
 from etude.dist.world import World, interface_of
 from etude.errors import ConfigError, EtudeError, Finding, PeerError, UserError, printable
+from etude.torch_private import default_store, stores
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,8 +71,8 @@ def join(world: World, *, backend: str = "gloo", timeout: timedelta = PATIENCE) 
     try:
         # The store outlives an attempt: without a prefix for each, 4 of 12 jobs did not recover from a killed rank.
         there = _meeting_place(world, timeout)
-        _mail = PrefixStore(secret.prefix(f"mail/{world.attempt}"), there)
-        store = _private(world) or PrefixStore(secret.prefix(f"ranks/{world.attempt}"), there)
+        _mail = stores().PrefixStore(secret.prefix(f"mail/{world.attempt}"), there)
+        store = _private(world) or stores().PrefixStore(secret.prefix(f"ranks/{world.attempt}"), there)
         distributed.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
         _control = distributed.new_group(backend="gloo", timeout=timeout)
     except (RuntimeError, ValueError, OSError) as error:
@@ -95,7 +95,9 @@ def _meeting_place(world: World, timeout: timedelta) -> Any:
         try:
             if hosts and address == LOOPBACK:
                 return listen(address, world.port)
-            return TCPStore(address, world.port, world.size, is_master=hosts, timeout=timeout, wait_for_workers=False)
+            return stores().TCPStore(
+                address, world.port, world.size, is_master=hosts, timeout=timeout, wait_for_workers=False
+            )
         except (RuntimeError, OSError) as error:
             if not hosts or "in use" not in str(error) or attempt == _TRIES - 1:
                 raise
@@ -109,12 +111,12 @@ def _private(world: World) -> Any:
     gloo takes the addresses that it finds for true, and crashes on others. No other user can write to this folder.
     """
     place = os.environ.get(MEETING)
-    return FileStore(f"{place}-{world.attempt}", world.size) if place else None
+    return stores().FileStore(f"{place}-{world.attempt}", world.size) if place else None
 
 
 def mail(name: str) -> Any:
     """Return a store for values that background threads of ranks exchange; what is in it may be by anybody."""
-    return PrefixStore(name, _mail if _mail is not None else distributed.distributed_c10d._get_default_store())
+    return stores().PrefixStore(name, _mail if _mail is not None else default_store())
 
 
 def leave() -> None:

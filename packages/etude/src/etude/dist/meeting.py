@@ -27,6 +27,7 @@ from etude.dist import secret
 from etude.dist.world import is_here, towards
 from etude.errors import EtudeError, printable
 from etude.fast_dataclass import record
+from etude.torch_private import stores
 
 LOOPBACK = "127.0.0.1"
 #: The path of the file in which the ranks of one machine meet.
@@ -70,13 +71,11 @@ class Place:
 
 def listen(address: str, port: int = 0) -> Any:
     """Return a store that listens on ``address`` alone: torch's own listens on every network of the machine."""
-    from torch._C._distributed_c10d import TCPStore
-
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((address, port))
         port = bound.getsockname()[1]
-        return TCPStore(
+        return stores().TCPStore(
             address, port, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=_FIND),
             master_listen_fd=bound.detach(),
         )  # fmt: skip
@@ -145,8 +144,6 @@ class Machines:
 
     def _find(self) -> Any:
         """Return the store at the endpoint; this launcher is its host if the address is of this machine and free."""
-        from torch._C._distributed_c10d import TCPStore
-
         host, _, port = self._endpoint.rpartition(":")
         if is_here(self._endpoint):
             try:
@@ -166,12 +163,10 @@ class Machines:
                     raise
                 time.sleep(_PAUSE)
         patience = timedelta(seconds=_FIND)
-        return TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=patience)
+        return stores().TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=patience)
 
     def _keys(self, attempt: int) -> Any:
-        from torch._C._distributed_c10d import PrefixStore
-
-        return PrefixStore(secret.prefix(f"{self._job}/{attempt}"), self._meeting)
+        return stores().PrefixStore(secret.prefix(f"{self._job}/{attempt}"), self._meeting)
 
     def _answer(self, store: Any, own: int) -> None:
         """Write the plan when all have come: the host has the first ranks, the others follow by their addresses."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from etude import torch_private
 from etude.fast_dataclass import record
 
 #: Parameter in shards → FSDP's own record of it.
@@ -46,15 +47,12 @@ def piece_of(tensor: Any) -> Piece | None:
 @lru_cache(maxsize=1 << 16)  # working it out takes longer than copying a small tensor
 def _place(shape: torch.Size, mesh: Any, placements: tuple[Any, ...]) -> tuple[tuple[int, ...], bool]:
     """Return where the piece of this rank begins, and whether this rank saves it."""
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
     here = mesh.get_coordinate()
     if here is None:  # the tensor is on other ranks alone
         return (0,) * len(shape), False
-    _, offset = compute_local_shape_and_global_offset(shape, mesh, placements)
     # Not by `is_shard`, which is False for the shards that FSDP makes of a tensor-parallel weight.
     copies = [place for place, how in zip(here, placements, strict=True) if how.is_replicate()]
-    return tuple(offset), not any(copies)
+    return torch_private.offset_of_shard(shape, mesh, placements), not any(copies)
 
 
 def stacked(tensor: Any, rank: int, size: int) -> Piece:

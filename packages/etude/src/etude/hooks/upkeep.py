@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed
 
+from etude import torch_private
 from etude.core.hook import POINTS, Call, Hook
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
@@ -92,16 +93,10 @@ class Compiled(Hook):
         self._losses = losses  # each is a graph of its own
 
     def before_train(self, run: Run) -> None:
-        self._before = _graphs()
+        self._before = torch_private.graphs()
 
     def after_step(self, run: Run) -> None:
-        if self._before is not None and run.world.is_main and _graphs() - self._before <= self._losses:
+        if self._before is not None and run.world.is_main and torch_private.graphs() - self._before <= self._losses:
             text = "train.compile has no effect: torch compiled nothing of the model, which runs as it is"
             warnings.warn(f"{text}; put its layers into a module with its own forward", stacklevel=2)
         self._before = None
-
-
-def _graphs() -> int:
-    from torch._dynamo.utils import counters
-
-    return int(counters["stats"]["unique_graphs"])

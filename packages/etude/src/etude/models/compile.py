@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
+from etude import torch_private
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
 
@@ -49,7 +49,7 @@ def recompute(model: nn.Module, patterns: Sequence[str], *, at: str = "") -> lis
 
 def _recomputed(module: nn.Module) -> Callable[..., Any]:
     forward = module.forward
-    norms = [one for one in module.modules() if isinstance(one, _NormBase) and one.track_running_stats]
+    norms = [one for one in module.modules() if isinstance(one, torch_private.batch_norm()) and one.track_running_stats]
 
     @contextmanager
     def second() -> Iterator[None]:
@@ -94,12 +94,7 @@ def can_compile(words: Mapping[str, Any], device: torch.device) -> bool:
     """Return whether ``torch.compile`` can work here, and say so if not; torch itself raises at the first step."""
     if device.type != "cpu" or words.get("backend", "inductor") not in _WITH_COMPILER:
         return True
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler:
+    if not torch_private.has_compiler():
         _log.warning("train.compile has no effect: there is no C++ compiler (install g++, or name one by CXX)")
         return False
     return True

@@ -14,12 +14,13 @@ from typing import Any
 
 from torch import nn
 
+from etude import torch_private
 from etude.errors import ConfigError
 from etude.errors.spelling import nearest
 from etude.fast_dataclass import record
 from etude.plan import Group
 
-_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm, nn.RMSNorm)
+_NORMS = (torch_private.batch_norm(), nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm, nn.RMSNorm)
 
 
 @record

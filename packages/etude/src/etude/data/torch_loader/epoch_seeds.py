@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
-from torch.utils.data._utils import fetch
+
+from etude import torch_private
 
 
 def follow_torch(worker_id: int) -> None:
@@ -66,7 +67,7 @@ def stay_seeded(worker_id: int) -> None:
     follow_torch(worker_id)
     # A worker gets nothing but indices, so the seed travels with them; this is the only place that sees both. The
     # change stays in the worker's own process.
-    make: Any = fetch._MapDatasetFetcher.fetch
+    make = torch_private.fetch_of_workers()
     current = None
 
     def seeded(self: Any, indices: Any) -> Any:
@@ -78,7 +79,7 @@ def stay_seeded(worker_id: int) -> None:
             follow_torch(worker_id)
         return make(self, indices)
 
-    fetch._MapDatasetFetcher.fetch = seeded  # type: ignore[method-assign]
+    torch_private.set_fetch_of_workers(seeded)
 
 
 def end_workers(loaders: Iterable[Any], batches: Iterable[Any]) -> None:

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data._utils import fetch
-from torch.utils.data._utils.pin_memory import pin_memory
 
+from etude import torch_private
 from etude.fast_dataclass import record
 
 #: Python's words and cached normal, numpy's keys, position, flag and cached normal, torch's state.
@@ -86,7 +85,7 @@ class Made:
     state: State
 
     def pin_memory(self) -> Made:
-        return Made(pin_memory(self.batch), self.worker, self.state)  # type: ignore[no-untyped-call]
+        return Made(torch_private.pinned(self.batch), self.worker, self.state)
 
 
 class Desk:
@@ -132,7 +131,7 @@ class StartWorker:
         if self.init is not None:
             self.init(worker)
         desk = Desk(self.init, base_seed, current=worker)
-        make: Any = fetch._MapDatasetFetcher.fetch
+        make = torch_private.fetch_of_workers()
 
         def fetch_in_turn(fetcher: Any, indices: Any) -> Any:
             if not isinstance(indices, Drawn):
@@ -140,4 +139,4 @@ class StartWorker:
             # Without indices it is a question for the state.
             return desk.make(indices.turn, lambda: make(fetcher, list(indices)) if indices else None)
 
-        fetch._MapDatasetFetcher.fetch = fetch_in_turn  # type: ignore[method-assign]
+        torch_private.set_fetch_of_workers(fetch_in_turn)

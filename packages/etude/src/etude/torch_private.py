@@ -1,0 +1,80 @@
+"""Everything of torch that the engine needs and that torch does not promise to keep, in one place.
+
+A new version of torch may move or change any of it: ``tests/test_torch_private.py`` has a test for each, which says
+what is expected. Each function imports what it needs when it is called. What keeps ``torch._dynamo`` out is in
+:mod:`etude.optim.dynamo`; the multi-tensor functions (``torch._foreach_…``), which torch's own optimizers consist of,
+are called where they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def stores() -> Any:
+    """Return the module with ``TCPStore``, ``FileStore`` and ``PrefixStore``: documented, but not for type checkers."""
+    from torch import distributed
+
+    return distributed
+
+
+def default_store() -> Any:
+    """Return the store in which the ranks of the default group have met."""
+    from torch.distributed import distributed_c10d
+
+    return distributed_c10d._get_default_store()
+
+
+def batch_norm() -> type[Any]:
+    """Return the base of all batch norms."""
+    from torch.nn.modules.batchnorm import _NormBase
+
+    return _NormBase
+
+
+def offset_of_shard(shape: Any, mesh: Any, placements: Any) -> tuple[int, ...]:
+    """Return where the piece of this rank begins in a distributed tensor."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    return tuple(compute_local_shape_and_global_offset(shape, mesh, placements)[1])
+
+
+def graphs() -> int:
+    """Return how many graphs ``torch.compile`` has made in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+def has_compiler() -> bool:
+    """Return whether ``torch.compile`` finds a C++ compiler."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return False
+    return True
+
+
+def fetch_of_workers() -> Callable[..., Any]:
+    """Return the method with which a worker of torch's DataLoader makes a batch: ``fetch(self, indices)``."""
+    from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+    return _MapDatasetFetcher.fetch
+
+
+def set_fetch_of_workers(fetch: Callable[..., Any]) -> None:
+    """Replace that method in this process."""
+    from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+    _MapDatasetFetcher.fetch = fetch  # type: ignore[method-assign]
+
+
+def pinned(value: Any) -> Any:
+    """Return ``value`` with its tensors in pinned memory, as torch's DataLoader does."""
+    from torch.utils.data._utils.pin_memory import pin_memory
+
+    return pin_memory(value)  # type: ignore[no-untyped-call]
