@@ -90,11 +90,16 @@ mesh = init_device_mesh("cpu", (1,))
 for how in (Shard(0), Replicate()):
     tensor = distribute_tensor(torch.zeros(4, 3), mesh, [how])
     assert torch_private.offset_of_shard(tensor.shape, tensor.device_mesh, tensor.placements) == (0, 0)
+    assert torch_private.shape_of_shard(tensor.shape, tensor.device_mesh, tensor.placements) == (4, 3)
+model = torch.nn.Linear(3, 2)
+torch_private.replicate(model, init_device_mesh("cpu", (1,), mesh_dim_names=("copy",)))
+model(torch.ones(1, 3)).sum().backward()
+assert model.weight.grad is not None
 distributed.destroy_process_group()
 """
 
 
-def test_the_place_of_a_shard_is_told(tmp_path):
+def test_the_place_of_a_shard_is_told_and_a_model_replicated(tmp_path):
     (tmp_path / "shards.py").write_text(SHARDS)
     done = zygote.run("shards.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -130,6 +135,10 @@ def test_a_worker_makes_a_batch_by_the_method_that_was_set():
     finally:
         torch_private.set_fetch_of_workers(usual)
     assert list(loader) == [[1, 2], [3, 4]]
+
+
+def test_a_tree_is_mapped():
+    assert torch_private.mapped(lambda value: value + 1, {"a": [1, (2,)]}) == {"a": [2, (3,)]}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="without an accelerator there is nothing to pin")

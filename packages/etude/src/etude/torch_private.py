@@ -40,6 +40,27 @@ def offset_of_shard(shape: Any, mesh: Any, placements: Any) -> tuple[int, ...]:
     return tuple(compute_local_shape_and_global_offset(shape, mesh, placements)[1])
 
 
+def shape_of_shard(shape: Any, mesh: Any, placements: Any) -> tuple[int, ...]:
+    """Return the shape of the piece of this rank."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    return tuple(compute_local_shape_and_global_offset(shape, mesh, placements)[0])
+
+
+def replicate(model: Any, mesh: Any) -> None:
+    """Average the gradients of ``model`` over the ranks of ``mesh``; its parameters may be spread over other ranks."""
+    from torch.distributed._composable.replicate_with_fsdp import replicate as of_torch
+
+    of_torch(model, mesh=mesh)
+
+
+def mapped(call: Callable[[Any], Any], tree: Any) -> Any:
+    """Return a tree of containers with ``call`` applied to each leaf."""
+    from torch.utils._pytree import tree_map
+
+    return tree_map(call, tree)
+
+
 def graphs() -> int:
     """Return how many graphs ``torch.compile`` has made in this process."""
     from torch._dynamo.utils import counters

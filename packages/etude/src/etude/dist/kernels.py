@@ -24,6 +24,8 @@ from torch.distributed import ReduceOp
 from torch.distributed import all_reduce as _all_reduce
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+from etude import torch_private
+
 _MEAN, _SUM = 1, 2
 aten = torch.ops.aten
 
@@ -175,9 +177,8 @@ class _Labels:
         self.place = (safe - begin).clamp(0, max(0, count - 1)).unsqueeze(self.classes)
 
     def _own_classes(self) -> tuple[int, int]:
-        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-        shape, offset = compute_local_shape_and_global_offset(self.shape, self.mesh, self.how)
+        offset = torch_private.offset_of_shard(self.shape, self.mesh, self.how)
+        shape = torch_private.shape_of_shard(self.shape, self.mesh, self.how)
         return offset[self.classes], shape[self.classes]
 
     @property

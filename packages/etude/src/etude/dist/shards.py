@@ -104,9 +104,7 @@ def whole_in(value: Any) -> Any:
     """Return a tree of outputs with all of its tensors whole."""
     if isinstance(value, torch.Tensor):
         return whole(value)
-    from torch.utils._pytree import tree_map
-
-    return tree_map(whole, value)
+    return torch_private.mapped(whole, value)
 
 
 def local(tensor: Any) -> Any:

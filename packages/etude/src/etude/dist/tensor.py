@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
-from torch.utils._pytree import tree_map
 
+from etude import torch_private
 from etude.dist import families, kernels
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
@@ -241,12 +241,12 @@ def _enter(mesh: Any, module: nn.Module, inputs: Any, named: Any) -> Any:
         is_plain = isinstance(value, Tensor) and not isinstance(value, DTensor) and value.requires_grad
         return DTensor.from_local(value, mesh, [Replicate()], run_check=False) if is_plain else value
 
-    return tree_map(entered, inputs), tree_map(entered, named)
+    return torch_private.mapped(entered, inputs), torch_private.mapped(entered, named)
 
 
 def _leave(module: nn.Module, inputs: Any, output: Any) -> Any:
     """Return plain tensors, except for scores whose classes are split: a loss can take these as they are."""
-    return tree_map(partial(plain, keep_classes=True), output)
+    return torch_private.mapped(partial(plain, keep_classes=True), output)
 
 
 def plain(value: Any, *, keep_classes: bool = False) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from etude import torch_private
 from etude.dist import shards
 from etude.dist.mesh import Mesh
 from etude.dist.world import World
@@ -103,9 +104,7 @@ def _over_tensor(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch
     mesh.connect(device.type)[names]._flatten("_".join(names))
     if strategy != "ddp":
         return _sharded(model, parallel, data, device)
-    from torch.distributed._composable.replicate_with_fsdp import replicate
-
-    replicate(model, mesh=data)
+    torch_private.replicate(model, data)
     shards.remember(model)
     return Wrapped(model, model, _Switch(model))
 
