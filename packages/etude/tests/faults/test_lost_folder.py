@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,10 @@ class Harm(Hook):
                 shutil.rmtree(path) if os.path.isdir(path) else name == ".lock" or os.unlink(path)
         elif what == "lock":
             os.unlink(os.path.join(folder, ".lock"))
+        elif what == "edit":
+            with open(os.path.join(folder, "edited"), "w") as file:
+                file.write(open(os.path.join(folder, "plan.yaml")).read() + "# a note")
+            os.replace(os.path.join(folder, "edited"), os.path.join(folder, "plan.yaml"))
         elif what == "checkpoints":
             shutil.rmtree(os.path.join(folder, "checkpoints"))
         else:
@@ -72,7 +77,7 @@ def run(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
     (workdir / "config.yaml").write_text(CONFIG)
     (workdir / "harm.py").write_text(HARM)
 
-    def start(folder: str, harm: str = "", *words: str, **options: str) -> Run:
+    def start(folder: str, harm: str = "", *words: str, **options: Any) -> Run:
         monkeypatch.setenv("HARM", harm)
         return train("config.yaml", list(words), options=Options(folder=Path(folder), quiet=True, **options))
 
@@ -110,7 +115,8 @@ def test_a_folder_that_another_run_has_taken_is_left_to_it(run: Callable[..., Ru
 
 
 def test_a_lock_that_is_deleted_alone_is_taken_again(run: Callable[..., Run]) -> None:
-    assert run("a", "lock@6").exit_code == 6
+    assert run("a", "lock@6").exit_code == 0
+    assert "deleted" not in Path("a/log.txt").read_text() and Path("a/.lock").exists()
     lock = Lock("a")
     assert lock.is_in_place()
     os.unlink("a/.lock")
@@ -126,6 +132,10 @@ def test_checkpoints_that_are_deleted_alone_are_noticed(run: Callable[..., Run])
     assert "step-000000004 was deleted while the run trained; older ones" in Path("a/log.txt").read_text()
     with pytest.raises(SaveError, match="b/checkpoints: step-000000012 was deleted while the run trained"):
         run("b", "checkpoints@end")
+
+
+def test_a_plan_that_is_edited_or_a_second_start_is_no_loss(run: Callable[..., Run]) -> None:
+    assert run("a", "edit@6").exit_code == 0 and run("a", "edit@6", restart=True).exit_code == 0
 
 
 def test_the_command_ends_with_code_6(

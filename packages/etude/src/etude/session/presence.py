@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,23 @@ class Presence:
         self, folder: Path, lock: Lock, *, stops: Stops, say: Callable[[str], Any], renew: Callable[[], None]
     ) -> None:
         self.folder, self.lock, self.stops, self.say, self.renew = folder, lock, stops, say, renew
-        self._plan = _identity(folder / _PLAN)
+        self._plan: tuple[int, int] | None = None
         #: What happened to the folder; empty while nothing did.
         self.lost = ""
 
+    def begin(self) -> None:
+        """Remember the folder, now that the run is recorded in it."""
+        self._plan = _identity(self.folder / _PLAN)
+
     def is_gone(self) -> bool:
-        """Return whether the folder is not the one that this run has begun in."""
-        return not self.lock.is_in_place() or _identity(self.folder / _PLAN) != self._plan
+        """Return whether the folder is not the one that this run has begun in, or is empty."""
+        return not self.lock.is_in_place() or (self._plan is not None and _identity(self.folder / _PLAN) is None)
 
     def look(self) -> None:
         """Have the run stop after this step if its folder is gone."""
+        if not self.lock.is_in_place() and self._plan is not None and _identity(self.folder / _PLAN) == self._plan:
+            with suppress(OSError, FolderInUse):  # what stands in the way is told below
+                self.lock.retake()  # someone has deleted the lock alone
         if not self.lost and self.is_gone():
             self.lost = f"{printable(str(self.folder))} was deleted, emptied or moved while the run trained"
             self.say(f"{self.lost}; the run stops after this step")
@@ -46,7 +54,7 @@ class Presence:
         self.look()
         if not self.lost or not self.is_gone():
             return
-        if _identity(self.folder / _PLAN) not in (None, self._plan):
+        if not self.lock.is_in_place() and _identity(self.folder / _PLAN) not in (None, self._plan):
             raise SaveError(f"{self.lost}, and there is another run in its place now")
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -55,7 +63,7 @@ class Presence:
                 self.renew()
         except (OSError, FolderInUse, ConfigError) as error:
             raise SaveError(f"{self.lost}, and it cannot be made anew: {printable(str(error))}") from error
-        self._plan = _identity(self.folder / _PLAN)
+        self.begin()
         self.say("its records and older checkpoints are gone; it is made anew for the checkpoint of this step")
 
     def write(self, record: Record) -> None:

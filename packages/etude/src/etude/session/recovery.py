@@ -354,8 +354,9 @@ class Recovery:
             seed_rank(seed, self.run.place.stream, self.run.step)
 
     def watch_folder(self) -> None:
-        """Look for the run's folder at every record."""
+        """Look for the run's folder at every record from now on; the run is recorded in it."""
         if self._presence is not None:
+            self._presence.begin()
             self.run.events.writers.append(self._presence)
 
     def _begin_attempt(self) -> None:

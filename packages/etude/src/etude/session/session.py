@@ -99,6 +99,8 @@ class Session:
         try:
             self._open()
             self._open_status()
+            if self.recovery is not None:
+                self.recovery.watch_folder()
             own_update.watch(self.run)
         except BaseException as error:
             if self.recovery is not None:
@@ -128,7 +130,6 @@ class Session:
         self.recovery.open()
         if run.world.is_main:
             run.events.writers += [*self._writers(), self.console]
-            self.recovery.watch_folder()
         self.recovery.restore()
         self.console.watch(self._where)
         if run.peers is not None:
