@@ -66,6 +66,8 @@ class Harm(Hook):
             shutil.rmtree(os.path.join(folder, "checkpoints"))
         else:
             shutil.rmtree(folder)
+        if what == "miss":
+            open(os.path.join(folder, "config", "a.txt"))
         if what == "replace":
             os.makedirs(folder)
             open(os.path.join(folder, "plan.yaml"), "w").write("another: run")
@@ -106,6 +108,11 @@ def test_a_folder_that_is_lost_after_the_last_save_is_an_error(run: Callable[...
     for name, words in (("a", ["log.every=100step"]), ("b", ["~checkpoint", "log.every=100step"])):
         with pytest.raises(SaveError, match=f"{name} was deleted, emptied or moved while the run trained"):
             run(name, "delete@end", *words)
+
+
+def test_a_file_that_is_missing_with_its_folder_is_not_blamed_on_a_hook(run: Callable[..., Run]) -> None:
+    with pytest.raises(SaveError, match="a was deleted, emptied or moved while the run trained"):
+        run("a", "miss@3")
 
 
 def test_a_folder_that_another_run_has_taken_is_left_to_it(run: Callable[..., Run]) -> None:

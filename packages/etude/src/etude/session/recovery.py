@@ -143,6 +143,8 @@ class Recovery:
         own = next((hook for hook in self.run.hooks if isinstance(hook, Stops)), None)
         if own is not None:
             self.stops, self.signals = own, own.signals
+            if self._presence is not None:
+                self._presence.stops = own
             self.signals.grace = self.options.grace
             self.stops.on_start(self._begin_attempt)
             if group.is_there():
@@ -358,6 +360,7 @@ class Recovery:
         if self._presence is not None:
             self._presence.begin()
             self.run.events.writers.append(self._presence)
+            self._watchdog.look = self._presence.look
 
     def _begin_attempt(self) -> None:
         """Refuse to die at the same step once more; from here on it is known that a life was begun."""
@@ -444,6 +447,14 @@ class Recovery:
             for lock in (self._place_lock, self._lock):
                 if lock is not None:
                     lock.release()
+
+    def lost_folder(self, error: Exception) -> SaveError | None:
+        """Return what a missing file is really about: the whole folder is gone."""
+        presence = self._presence
+        if presence is None or not isinstance(error.__cause__ or error, FileNotFoundError):
+            return None
+        presence.look()
+        return SaveError(presence.lost) if presence.lost else None
 
     def _require_presence(self) -> None:
         """Raise an error if the run's folder was lost and not made anew."""

@@ -170,6 +170,9 @@ class Session:
         step."""
         if not isinstance(error, Exception):
             return None
+        gone = self.recovery.lost_folder(error) if self.recovery is not None else None
+        if gone is not None:
+            return gone
         lost = group.lost_peer(error, step=self.run.done) if self.run.peers is not None else None
         if lost is not None or self.run.done != self._begun_at:
             return None if lost is error else lost

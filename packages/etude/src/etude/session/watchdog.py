@@ -21,6 +21,8 @@ class Watchdog:
 
     def __init__(self, run: Run, *, say: Callable[[str], Any], patience: float | None = None) -> None:
         self.run, self.say, self.patience = run, say, PATIENCE if patience is None else patience
+        #: Called as often, for what a run that keeps its own records does not look at.
+        self.look: Callable[[], None] | None = None
         self._watched = threading.get_ident()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="etude-watchdog", daemon=True)
@@ -34,6 +36,8 @@ class Watchdog:
     def _watch(self) -> None:
         seen, since, reported = mark(self.run), time.monotonic(), False
         while not self._over.wait(self.patience / 10):
+            if self.look is not None:
+                self.look()
             now = mark(self.run)
             if now != seen:
                 seen, since, reported = now, time.monotonic(), False
