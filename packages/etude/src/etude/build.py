@@ -24,6 +24,7 @@ from etude.config.imports import is_folder
 from etude.core.evaluation import Evaluation, by_name, require_metric
 from etude.core.forward import Forward
 from etude.core.hook import FunctionHook, Hook, HookTable, require_points
+from etude.core.pipelined import PipelinedForward, PipelinedStep
 from etude.core.run import Run
 from etude.core.update import Step
 from etude.data.loader import Loader, is_stream
@@ -31,6 +32,7 @@ from etude.data.seeds import seed_rank
 from etude.dist import group, reports, same_code
 from etude.dist.mesh import Mesh
 from etude.dist.peers import Peers, mean_over_ranks
+from etude.dist.pipeline import numbered
 from etude.dist.torchft import Place, Replicas
 from etude.dist.world import ALONE, World
 from etude.dist.wrap import Wrapped, mesh_of, require_fitting, strategy_of, whole_losses, wrap
@@ -41,7 +43,7 @@ from etude.hooks.upkeep import Compiled
 from etude.inspection.paths import located
 from etude.losses.outputs import fitted
 from etude.models.compile import can_compile, channels_last, compiled_loss, recompute
-from etude.optim.factory import build_optimizer
+from etude.optim.factory import build_optimizer, without_fused
 from etude.plan import HookPlan, Parallel, Plan, Spec, Training
 from etude.plan import Loader as LoaderPlan
 from etude.registry import DATASETS, TABLES, Registry, import_file, trust, walk
@@ -95,11 +97,10 @@ def assemble(plan: Plan, options: Options) -> Run:
     join_ranks(world, device)
     model = _model(plan, device)
     data = _loaders(plan, device, mesh, mesh.share if place is None else place.share)
-    wrapped = wrap(model, plan.parallel, mesh, device, by_hand=plan.update.name != "Step")
-    # After the model was wrapped: FSDP puts other parameters in place of the model's.
-    optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
+    _require_even_parts(plan, mesh, data["train"])
+    wrapped, optimizers = _wrapped(plan, model, mesh, device)
     losses = whole_losses(_losses(plan.losses, device), mesh)
-    forward = Forward(wrapped.called, losses)
+    forward = forward_of(wrapped, losses)
     compiles = bool(plan.train.compile) and can_compile(_words_of_compile(plan.train), device)
     if compiles:
         forward = _compiled(forward, _words_of_compile(plan.train))
@@ -129,7 +130,7 @@ def assemble(plan: Plan, options: Options) -> Run:
     if update is not step:
         run.extra_parts["step"] = step
     # DDP sends buffers around at every call; an evaluation calls the module itself.
-    seen = forward if peers is None else Forward(model, losses)
+    seen = forward if peers is None or wrapped.pipe is not None else Forward(model, losses)
     run.evaluation = Evaluation(seen, _metrics(plan, device), autocast=getattr(update, "autocast", step.autocast))
     for hook_plan in plan.hooks:
         run.hooks.add(_hook(hook_plan, run))
@@ -137,6 +138,49 @@ def assemble(plan: Plan, options: Options) -> Run:
         run.hooks.add(Compiled(losses=len(losses)))
     _start_together(run, plan, place)
     return run
+
+
+def _require_even_parts(plan: Plan, mesh: Mesh, loader: Any) -> None:
+    """Refuse batches that a pipeline cannot cut into equal parts: stages agree once on the shapes that they send."""
+    train, pipeline, shares = plan.data["train"], plan.parallel.pipeline, mesh.share[1]
+    if pipeline.size == 1:
+        return
+    size, whole = train.batch_size, shares * pipeline.parts
+    if size % whole:
+        text = f"data.train.batch_size is {size}; {shares} × {pipeline.parts} microbatches need a multiple of {whole}"
+        raise ConfigError(text, at=str(train.at), hint=f"write batch_size: {-(-size // whole) * whole}")
+    rest = len(loader.dataset) % size if hasattr(loader.dataset, "__len__") else 0
+    if rest and not train.drop_last:
+        text = f"the last batch of an epoch has {rest} samples instead of {size}; stages send tensors of one shape"
+        raise ConfigError(text, at=str(train.at), hint="write drop_last: true")
+
+
+def _wrapped(
+    plan: Plan, model: torch.nn.Module, mesh: Mesh, device: torch.device
+) -> tuple[Wrapped, dict[str, torch.optim.Optimizer]]:
+    """Wrap the model and build its optimizers."""
+
+    def built() -> dict[str, torch.optim.Optimizer]:
+        return {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
+
+    if mesh.sizes["pipeline"] > 1:  # the groups are those of the whole model, of which a rank then keeps a part
+        optimizers = built()
+        return wrap_for(model, optimizers, plan.parallel, mesh, device, by_hand=plan.update.name != "Step"), optimizers
+    wrapped = wrap(model, plan.parallel, mesh, device, by_hand=plan.update.name != "Step")
+    # After the model was wrapped: FSDP puts other parameters in place of the model's.
+    return wrapped, built()
+
+
+def forward_of(wrapped: Wrapped, losses: dict[str, Callable[..., torch.Tensor]]) -> Forward:
+    """Return what calls the wrapped model and computes its losses."""
+    if wrapped.pipe is None:
+        return Forward(wrapped.called, losses)
+    return PipelinedForward(wrapped.pipe, losses, wrapped.model)
+
+
+def step_of(forward: Forward) -> type[Step]:
+    """Return the kind of step that such a forward pass needs."""
+    return PipelinedStep if isinstance(forward, PipelinedForward) else Step
 
 
 def _model(plan: Plan, device: torch.device) -> torch.nn.Module:
@@ -239,6 +283,11 @@ def wrap_for(
     wrapped = wrap(model, parallel, mesh, device, by_hand=by_hand)
     names = {id(param): name for name, param in before.items()}
     after = dict(model.named_parameters())
+    if wrapped.pipe is not None:
+        for optimizer in optimizers.values():
+            numbered(optimizer, {key: after[name] for key, name in names.items() if name in after})
+            without_fused(optimizer, model)
+        return wrapped
     for optimizer in optimizers.values():
         for settings in optimizer.param_groups:
             settings["params"] = [after[names[id(p)]] if id(p) in names else p for p in settings["params"]]
@@ -251,9 +300,16 @@ def peers_of(
     """Return the other ranks, if there are any and the optimizers can work with them."""
     if not world.is_many:
         return None
-    strategy = "split" if mesh.is_split else strategy_of(parallel, mesh)
+    strategy = "split" if mesh.sizes["tensor"] > 1 else strategy_of(parallel, mesh)
     require_fitting(optimizers, strategy, at=str(parallel.at))
-    return Peers(world, sync=wrapped.sync, by_hand=wrapped.by_hand, finish=wrapped.finish, carrier=wrapped.carrier)
+    return Peers(
+        world,
+        sync=wrapped.sync,
+        by_hand=wrapped.by_hand,
+        finish=wrapped.finish,
+        stage=wrapped.stage,
+        carrier=wrapped.carrier,
+    )
 
 
 def compare_ranks(run: Run, known: Mapping[str, Any]) -> None:
@@ -447,7 +503,8 @@ def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device:
     }
     _require_one_clipping(plan)
     if plan.update.name == "Step":
-        step = make(plan.update, forward, optimizers, **known)
+        kind = step_of(forward)
+        step = make(plan.update, forward, optimizers, **known) if kind is Step else kind(forward, optimizers, **known)
         return step, step
     step = Step(forward, optimizers, **known)
     found = KINDS["update"].get(plan.update.name, at=str(plan.update.at))

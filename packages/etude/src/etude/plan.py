@@ -215,6 +215,15 @@ class Pipeline:
         return self.size * self.held
 
     @property
+    def splits_backward(self) -> bool:
+        return self.schedule in ("interleaved_zero_bubble", "zbv_zero_bubble", "dual_pipe_v")
+
+    @property
+    def is_vee(self) -> bool:
+        """Whether the first process holds the last stage too."""
+        return self.schedule in ("zbv_zero_bubble", "dual_pipe_v")
+
+    @property
     def parts(self) -> int:
         """Parts of each process's batch."""
         return self.microbatches or 2 * self.count
@@ -319,6 +328,9 @@ class Parallel:
             found.append((f"an option of ddp {where}", "leave out compression, find_unused and static_graph"))
         if self.pipeline.size > 1 and not losses:
             found.append(("a pipeline computes the loss on its last stage, so it has to be named", "write loss: …"))
+        if self.tensor.size > 1 and self.pipeline.size > 1 and self.pipeline.splits_backward:
+            text = f"parallel.pipeline.schedule: {self.pipeline.schedule} splits backward passes"
+            found.append((f"{text}, which torch cannot with parallel.tensor", "write 1f1b or interleaved_1f1b"))
         if self.context.size > 1 and not losses:
             found.append(("with parallel.context the loss has to be named", "write loss: …"))
         return found

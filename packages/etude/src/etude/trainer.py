@@ -35,6 +35,7 @@ from etude import dialects
 from etude.build import (
     Options,
     compare_ranks,
+    forward_of,
     join_ranks,
     length_of_epoch,
     length_of_run,
@@ -44,6 +45,7 @@ from etude.build import (
     pick_device,
     seed_everything,
     set_computing,
+    step_of,
     wrap_for,
 )
 from etude.build import overfit as make_overfit
@@ -210,8 +212,9 @@ class Trainer:
         )
         losses = whole_losses({"loss": fitted(loss)} if loss is not None else {}, self.mesh)
         # Ranks evaluate different numbers of batches. DDP would wait for the others in each, so `plain` bypasses it.
-        self.forward, self.plain = Forward(self.wrapped.called, losses), Forward(self.model, losses)
-        self.step = Step(
+        self.forward = forward_of(self.wrapped, losses)
+        self.plain = Forward(self.model, losses) if self.wrapped.pipe is None else self.forward
+        self.step = step_of(self.forward)(
             self.forward,
             self.optimizers,
             accumulate=accumulate,

@@ -103,6 +103,35 @@ def test_data_parallelism_over_tensor_parallelism(jobs, folder, alone, parallel)
     assert norms[0] == pytest.approx(norms[1], abs=5e-6) and norms[0]
 
 
+@pytest.mark.parametrize(
+    ("nproc", "parallel"),
+    sample(
+        [
+            (2, "{pipeline: {size: 2, microbatches: 4}}"),
+            (2, "{pipeline: {size: 2, microbatches: 4, schedule: gpipe}}"),
+            (2, "{pipeline: {size: 2, microbatches: 4, schedule: looped_bfs}}"),
+            (2, "{pipeline: {size: 2, microbatches: 4, schedule: interleaved_1f1b}}"),
+            (2, "{pipeline: {size: 2, microbatches: 4, schedule: interleaved_zero_bubble}}"),
+            (2, "{pipeline: {size: 2, microbatches: 4, schedule: dual_pipe_v}}"),
+            (2, "{pipeline: {size: 2, microbatches: 4, schedule: zbv_zero_bubble}}"),
+            (4, "{pipeline: {size: 2, microbatches: 4}, tensor: 2}"),
+            (4, "{pipeline: {size: 2, microbatches: 4}, strategy: fsdp}"),
+            (4, "{pipeline: {size: 2, microbatches: 2}}"),
+            (
+                2,
+                "{pipeline: {size: 2, microbatches: 2, stages: [[tok_embeddings, layers.0-2], [layers.3, norm, output]]}}",
+            ),
+        ],
+        (6, 7),
+    ),
+)
+def test_every_schedule_gives_the_curve_of_one_process(jobs, folder, alone, nproc, parallel):
+    name = f"pipeline-{nproc}-{len(parallel)}"
+    jobs.run(*TRAIN, name, f"+parallel={parallel}", cwd=folder, nproc=nproc)
+    assert gap(alone(), folder / name) < 5e-6
+
+
+STAGES = "+parallel={pipeline: {size: 2, microbatches: 4}, tensor: 2}"
 FSDP = "+parallel={tensor: 2, strategy: fsdp}"
 
 
@@ -110,14 +139,16 @@ FSDP = "+parallel={tensor: 2, strategy: fsdp}"
     ("before", "after"),
     sample(
         [((4, FSDP), (1, "seed=0")), ((1, "seed=0"), (2, "+parallel.tensor=2")), ((2, "+parallel.tensor=2"), (4, FSDP)),
-         ((4, FSDP), (2, "+parallel.tensor=2"))],
-        (3,),
+         ((4, FSDP), (2, "+parallel.tensor=2")), ((4, STAGES), (1, "seed=0")), ((1, "seed=0"), (4, STAGES)),
+         ((4, "+parallel={pipeline: {size: 2, microbatches: 4}}"), (4, FSDP)),
+         ((4, FSDP), (2, "+parallel={pipeline: {size: 2, microbatches: 4, schedule: zbv_zero_bubble}}"))],
+        (3, 7),
     ),
 )  # fmt: skip
 def test_any_mesh_goes_on_where_another_stopped(jobs, folder, alone, before, after):
-    """Inside of an update whose gradients are not complete."""
-    more = ("+train.accumulate=2",)
-    name = f"from-{before[0]}-to-{after[0]}"
+    """Inside of an update whose gradients are not complete, with an average of weights and a state of the optimizer."""
+    more = ("+train.accumulate=2", "+optim.momentum=0.9", "+hooks=[{type: EMA, momentum: 0.3}]")
+    name = f"from-{before[0]}-{len(before[1])}-to-{after[0]}-{len(after[1])}"
     words = [[option.replace("seed=0", "+train.seed=0")] for _, option in (before, after)]
     jobs.run(*TRAIN, name, *more, *words[0], "--chaos", "sigterm@step=5", cwd=folder, nproc=before[0], code=143)
     jobs.run(*TRAIN, name, *more, *words[1], "--resume", cwd=folder, nproc=after[0])
@@ -131,6 +162,16 @@ def test_any_mesh_goes_on_where_another_stopped(jobs, folder, alone, before, aft
         (2, "+parallel={tensor: {size: 2, plan: {'layer.*.wq': column}}}", "did you mean 'layers.*.attention.wq'?"),
         (2, "+parallel={tensor: {size: 2, plan: {output: colum}}}", "did you mean 'column'?"),
         (3, "+parallel.tensor=3", "3 processes cannot share"),
+        (8, "+parallel.pipeline=8", "8 stages for 4 layers (layers); size: 4 would fit"),
+        (
+            2,
+            "+parallel.pipeline={size: 2, stages: [[tok_embeddings, layer.0-1], [norm, output]]}",
+            "has no 'layer.0-1'",
+        ),
+        (2, "+parallel.pipeline={size: 2, stages: [[tok_embeddings], [layers, norm]]}", "no stage holds output"),
+        (2, "+parallel.pipeline={size: 2, stages: [[tok_embeddings]]}", "has 1 stages; 2 processes"),
+        (2, "+parallel.pipeline={size: 2, microbatches: 1}", "fewer than the 2 stages"),
+        (2, "+parallel.pipeline={size: 2, schedule: 1f2b}", "must be one of"),
         (8, "+parallel.tensor=8", "cannot share n_heads of layers.0.attention, of which there are 4"),
     ],
 )
@@ -150,6 +191,10 @@ def test_what_does_not_fit_is_refused_with_what_would(folder, monkeypatch, capsy
         ("+train.compile=true", "train.compile does not work with a model that is split"),
         ("optim={type: LBFGS}", "LBFGS trains in one process only"),
         ("optim={type: SGD, lr: 0.1, fused: true}", "fused SGD does not work with a model that is split"),
+        (
+            "+parallel.pipeline={size: 2, schedule: zbv_zero_bubble}",
+            "zbv_zero_bubble splits backward passes, which torch",
+        ),
         ("+update=language.Tokens", "an update of your own does not work with a model that is split"),
     ],
 )
@@ -158,6 +203,32 @@ def test_check_refuses_what_a_split_cannot_do(folder, monkeypatch, capsys, chang
     assert main(["check", "config.yaml", "+parallel.tensor=2", change]) == 2
     said = capsys.readouterr()
     assert words in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("+model.tied=true", "tok_embeddings.weight and output.weight are one parameter, in stages 0 and 1"),
+        ("data.train.batch_size=6", "need a multiple of 4; write batch_size: 8"),
+        ("+data.train.dataset.size=42", "the last batch of an epoch has 2 samples instead of 8"),
+        (
+            "model={type: language.Unguarded}",
+            "and `forward` calls it: write x = self.NAME(x) if self.NAME is not None else x",
+        ),
+    ],
+)
+def test_a_pipeline_refuses_what_it_cannot_cut(jobs, folder, change, words):
+    code = 3 if "Unguarded" in change else 2
+    job = jobs.run(*TRAIN, "refused", change, "+parallel.pipeline=2", cwd=folder, code=code)
+    assert words in job.output
+
+
+def test_plan_draws_stages(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert main(["plan", "config.yaml", "--nproc", "4", STAGES]) == 0
+    said = capsys.readouterr().out
+    assert "4 processes: pipeline 2 × tensor 2" in said
+    assert "stage 1: layers.2, layers.3, norm, output" in said
 
 
 def test_plan_draws_what_each_process_holds(jobs, folder, monkeypatch, capsys):

@@ -127,6 +127,8 @@ class Arena:
         }
         if self._rank:
             taken = {name: _shards_of(part) for name, part in taken.items() if isinstance(part, Part)}
+        else:
+            taken = {name: _without_absent(part) if isinstance(part, Part) else part for name, part in taken.items()}
         sources = {name: part.sources for name, part in taken.items() if part.sources}
         regions = self._place(sources)
         _copy(list(chain(*(region.views for region in regions.values()))), list(chain(*sources.values())))
@@ -160,6 +162,12 @@ def _shards_of(part: Part) -> Part:
     """Return ``part`` with the pieces alone that this rank saves."""
     kept = {name: part.tensors[name] for name, piece in part.pieces.items() if piece.saved_here and piece.local.numel()}
     return replace(part, tensors=kept)
+
+
+def _without_absent(part: Part) -> Part:
+    """Return ``part`` without the tensors that are in the files of other ranks alone."""
+    absent = [name for name, piece in part.pieces.items() if not piece.saved_here]
+    return replace(part, tensors={n: t for n, t in part.tensors.items() if n not in absent}) if absent else part
 
 
 def _places(part: Part, names: Iterable[str]) -> dict[str, str]:

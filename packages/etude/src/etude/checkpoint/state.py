@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from etude.checkpoint import staged
 from etude.checkpoint.plan_changes import facts
 from etude.checkpoint.warm_start import compare, describe
 from etude.data.resume import Snapshot
 from etude.dist import group
-from etude.dist.shards import scattered, stored_gradient
+from etude.dist.shards import by_number, scattered, stored_gradient
 from etude.errors import ResumeError, printable
 
 if TYPE_CHECKING:
@@ -61,10 +62,11 @@ def _of_all_ranks(state: dict[str, Any], run: Run) -> dict[str, Any]:
     its own shards, and its own gradients of an incomplete update."""
     update = state.get("update")
     if isinstance(update, Mapping) and update.get("grads"):
-        params, share = getattr(run.update, "params", None), run.place.gradient
-        own = {key: grad if params is None else params[int(key)] for key, grad in update["grads"].items()}
-        grads = {key: stored_gradient(own[key], grad, share) for key, grad in update["grads"].items()}
+        params, share = by_number(run.update), run.place.gradient
+        grads = {key: stored_gradient(params.get(key, grad), grad, share) for key, grad in update["grads"].items()}
         state["update"] = {**update, "grads": grads}
+    if run.place.sizes["pipeline"] > 1:
+        state = staged.joined(state, run)
     return {**state, RANKS: {"generators": _by_stream(group.gather((run.place.stream.rank, state["generators"])))}}
 
 
@@ -91,6 +93,8 @@ def needed(run: Run) -> list[str]:
 def restore(run: Run, state: Mapping[str, Any], *, say: Callable[[str], Any], allow: Iterable[str] = ()) -> None:
     """Restore ``state`` into ``run``, part by part, the generators last: see :class:`Generators`."""
     parts = run.parts()
+    if run.place.sizes["pipeline"] > 1:
+        state = staged.own_part(state, run)
     check_weights(run.model, state["model"])
     state = scattered(run, state)
     fresh = [name for name in parts if name not in state]

@@ -156,7 +156,8 @@ class Run:
     def parts(self) -> dict[str, Part]:
         """Return everything whose state a checkpoint has to hold for an exact resume, in the order it is loaded."""
         named: dict[str, Any] = {"model": self.model}
-        named |= {f"optimizer.{name}" if name else "optimizer": value for name, value in self.optimizers.items()}
+        for name, optimizer in self.optimizers.items():
+            named[f"optimizer.{name}" if name else "optimizer"] = getattr(optimizer, "etude_part", optimizer)
         named["update"] = self.update
         named["loop"] = self.loop
         named |= {f"data.{split}": loader for split, loader in self.data.items()}

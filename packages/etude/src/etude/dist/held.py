@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from etude.dist.mesh import AXES, Mesh
-from etude.plan import Parallel
+from etude.plan import Parallel, Pipeline
 
 _MOST = 16
 _WORDS = {
@@ -28,7 +28,7 @@ def drawn(model: nn.Module, parallel: Parallel, processes: int, *, local: int) -
     for rank in range(min(processes, _MOST)):
         mesh = Mesh(rank, **sizes)
         place = ", ".join(f"{_WORDS[axis]} {mesh.place[axis]}" for axis in AXES if sizes[axis] > 1)
-        count = held(model, mesh, stages, splits)
+        count = held(model, mesh, parallel.pipeline, stages, splits)
         lines.append(f"{'':<10} rank {rank:<3} {place}: {count:,} of {whole:,} elements")
     if processes > _MOST:
         lines.append(f"{'':<10} … {processes - _MOST} more")
@@ -40,11 +40,11 @@ def drawn(model: nn.Module, parallel: Parallel, processes: int, *, local: int) -
     return lines
 
 
-def held(model: nn.Module, mesh: Mesh, stages: list[list[str]], splits: Mapping[str, int]) -> int:
+def held(model: nn.Module, mesh: Mesh, plan: Pipeline, stages: list[list[str]], splits: Mapping[str, int]) -> int:
     """Return how many elements of parameters a rank holds."""
     from etude.dist.stages import on_rank
 
-    own = None if len(stages) < 2 else {name for at in on_rank(mesh, len(stages)) for name in stages[at]}
+    own = None if len(stages) < 2 else {name for at in on_rank(mesh, plan) for name in stages[at]}
     count = 0
     for name, param in model.named_parameters():
         if own is not None and not any(name == one or name.startswith(f"{one}.") for one in own):

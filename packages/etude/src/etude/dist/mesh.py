@@ -25,11 +25,13 @@ AXES = ("pipeline", "copy", "shard", "context", "tensor")
 class Mesh:
     """The sizes of all axes, and where this rank is on each of them."""
 
-    def __init__(self, rank: int, **sizes: int) -> None:
+    def __init__(self, rank: int, *, end: int = -1, **sizes: int) -> None:
         self.rank = rank
         self.sizes = {axis: sizes.get(axis, 1) for axis in AXES}
         self.size = prod(self.sizes.values())
         self.place = _coordinates(rank, self.sizes)
+        #: Where on the axis of the pipeline its last stage is.
+        self.end = end % self.sizes["pipeline"]
         self._devices: Any = None
 
     @classmethod
@@ -63,7 +65,7 @@ class Mesh:
     @property
     def is_last(self) -> bool:
         """Return whether this rank holds the end of the model, where outputs and losses are."""
-        return self.place["pipeline"] == self.sizes["pipeline"] - 1
+        return self.place["pipeline"] == self.end
 
     @property
     def counts(self) -> bool:
@@ -81,6 +83,12 @@ class Mesh:
     def group(self, axis: str) -> Any:
         """Return the process group of the ranks that differ from this one in ``axis`` alone."""
         return self._devices[axis].get_group()
+
+    def is_first(self, tensor: Any = None) -> bool:
+        """Return whether this rank is the first of those that hold what ``tensor`` is here, or of its stage."""
+        known = getattr(getattr(tensor, "device_mesh", None), "mesh_dim_names", None) or ()
+        covered = {axis for name in known for axis in name.split("_")} | {"pipeline"}
+        return not any(at for axis, at in self.place.items() if axis not in covered)
 
     def __repr__(self) -> str:
         used = [f"{axis} {self.place[axis]} of {size}" for axis, size in self.sizes.items() if size > 1]

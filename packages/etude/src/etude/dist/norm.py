@@ -40,5 +40,5 @@ def _is_counted(tensor: Tensor, mesh: Mesh) -> bool:
     """Return whether this rank is the first of those that hold the same piece."""
     piece = piece_of(tensor)
     if piece is not None:
-        return piece.saved_here and piece.local.numel() > 0
-    return not any(at for axis, at in mesh.place.items() if axis != "pipeline")
+        return piece.saved_here and piece.local.numel() > 0 and mesh.is_first(tensor)
+    return mesh.is_first()

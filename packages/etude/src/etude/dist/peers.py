@@ -34,11 +34,14 @@ class Peers:
         sync: Callable[[bool], None] = lambda last: None,
         by_hand: bool = False,
         finish: Callable[[Iterable[Any]], None] | None = None,
+        stage: Any = None,
         carrier: torch.nn.Parameter | None = None,
     ) -> None:
         self.world, self.by_hand = world, by_hand
         #: What gradients need before they are used.
         self.finish = finish
+        #: The ranks that hold the same layers; None: all of them.
+        self._stage = stage
         self._sync, self._carrier = sync, carrier
         self._completes = True
         self._began = monotonic()
@@ -127,7 +130,7 @@ class Peers:
     def align(self, model: torch.nn.Module) -> None:
         """Broadcast rank 0's buffers (batch-norm statistics), so that all ranks evaluate the same model."""
         for buffer in model.buffers():
-            distributed.broadcast(buffer, src=0)
+            distributed.broadcast(buffer, group=self._stage, group_src=0)
 
     def from_bad_ranks(self, words: str, bad: bool) -> str:
         """Return the messages of the ranks whose loss is not finite."""

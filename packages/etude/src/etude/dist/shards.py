@@ -170,12 +170,20 @@ def like(tensor: Any, param: Any) -> Any:
     return distribute_tensor(tensor.to(param.device), param.device_mesh, param.placements, src_data_rank=None)
 
 
+def by_number(update: Any) -> dict[str, torch.Tensor]:
+    """Return the parameters of an update by the numbers that its state has for them: in a pipeline, those of the whole
+    model's parameters."""
+    params = getattr(update, "params", ())
+    return dict(zip(map(str, getattr(update, "numbers", range(len(params)))), params, strict=True))
+
+
 def scattered(run: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state of whole tensors, sharded like the parts of ``run``."""
     made = dict(state)
     update = state.get("update")
     if isinstance(update, Mapping) and update.get("grads"):
-        grads = {key: _gradient(run, run.update.params[int(key)], grad) for key, grad in update["grads"].items()}
+        params = by_number(run.update)
+        grads = {key: _gradient(run, params[key], grad) for key, grad in update["grads"].items() if key in params}
         made["update"] = {**update, "grads": grads}
     if not is_sharded(run.model):
         return made
@@ -183,7 +191,7 @@ def scattered(run: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     made["model"] = {name: like(tensor, named.get(name)) for name, tensor in state["model"].items()}
     for name, optimizer in run.optimizers.items():
         part = f"optimizer.{name}" if name else "optimizer"
-        if part in state:
+        if part in state and not hasattr(optimizer, "etude_numbers"):
             made[part] = _optimizer(optimizer, state[part])
     for part, value in state.items():
         if part.startswith("hook.") and isinstance(value, Mapping) and isinstance(value.get("average"), Mapping):

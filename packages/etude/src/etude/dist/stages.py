@@ -11,7 +11,7 @@ become None, and ``forward`` passes them by.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from torch import nn
 
@@ -20,6 +20,8 @@ from etude.errors import ConfigError
 from etude.errors.spelling import suggest
 from etude.plan import Pipeline
 
+#: Modules whose items are dealt out one by one.
+CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 _RANGE = re.compile(r"(.*?)(\d+)-(\d+)$")
 #: What the first and the last stage do besides blocks counts as so many blocks, when layers are dealt out evenly.
 _ENDS = 1
@@ -58,9 +60,10 @@ def units_of(model: nn.Module) -> list[str]:
         )
     units = []
     for name, module in model.named_children():
-        if isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential):
-            units += [f"{name}.{key}" for key, _ in module.named_children()]
-        elif any(True for _ in module.parameters()):
+        if isinstance(module, CONTAINERS):
+            units += [f"{name}.{key}" for key in module._modules]
+        # A dropout acts in one stage alone; what a project makes without parameters, as tables, is used in all of them.
+        elif any(True for _ in module.parameters()) or type(module).__module__.startswith("torch.nn."):
             units.append(name)
     return units
 
@@ -89,16 +92,17 @@ def _even(model: nn.Module, units: Sequence[str], plan: Pipeline) -> list[list[s
     for name in units:
         owner, _, _ = name.rpartition(".")
         lists.setdefault(owner, []).append(name)
-    lists.pop("", None)
+    if not isinstance(model, nn.Sequential):
+        lists.pop("", None)
     if not lists:
         raise ConfigError(
             f"parallel.pipeline: {type(model).__name__} has no list of layers to deal out", at=str(plan.at),
             hint="name the modules of each stage: stages: [[first, second], [third]]",
         )  # fmt: skip
-    blocks = max(lists.values(), key=len)
+    owner, blocks = max(lists.items(), key=lambda item: len(item[1]))
     if len(blocks) < plan.count:
         raise ConfigError(
-            f"parallel.pipeline: {plan.count} stages for {len(blocks)} layers ({blocks[0].rpartition('.')[0]})",
+            f"parallel.pipeline: {plan.count} stages for {len(blocks)} layers ({owner or type(model).__name__})",
             at=str(plan.at), hint=f"size: {max(1, len(blocks) // plan.held)} would fit" if len(blocks) > 1 else "",
         )  # fmt: skip
     first, last = units.index(blocks[0]), units.index(blocks[-1])
@@ -106,21 +110,15 @@ def _even(model: nn.Module, units: Sequence[str], plan: Pipeline) -> list[list[s
     stages, begin = [], 0
     for number in range(plan.count):
         # The first and the last stage have more to do than blocks alone, so the others get what is left over.
-        end = begin + each + (plan.count - rest - _ENDS <= number < plan.count - _ENDS if rest < plan.count else 0)
+        end = begin + each + (plan.count - rest - _ENDS <= number < plan.count - _ENDS)
         stages.append(list(blocks[begin:end]))
         begin = end
-    stages[-1] += blocks[begin:]
     stages[0] = [*units[:first], *stages[0]]
     stages[-1] = [*stages[-1], *units[last + 1 :]]
     return stages
 
 
-def on_rank(mesh: Mesh, count: int) -> list[int]:
-    """Return which of ``count`` stages a rank holds, if each rank holds one, or one from the front and one more."""
-    at, size = mesh.place["pipeline"], mesh.sizes["pipeline"]
-    return list(range(at, count, size))
-
-
-def names_below(names: Iterable[str], name: str) -> bool:
-    """Return whether ``name`` is one of ``names`` or is inside of one."""
-    return any(name == one or name.startswith(f"{one}.") for one in names)
+def on_rank(mesh: Mesh, plan: Pipeline) -> list[int]:
+    """Return the stages that a rank holds: one, or one from the front and one more."""
+    at = mesh.place["pipeline"]
+    return [at, plan.count - 1 - at] if plan.is_vee else list(range(at, plan.count, plan.size))

@@ -34,10 +34,12 @@ from etude.plan import Tensor as TensorPlan
 Memo = dict[int, tuple[nn.Parameter, str]]
 
 
-def split(model: nn.Module, plan: TensorPlan, mesh: Any) -> None:
-    """Split ``model`` over the processes of ``mesh``, a mesh of one dimension. Every rank has the same whole model."""
+def split(model: nn.Module, words: Mapping[str, str], plan: TensorPlan, mesh: Any) -> None:
+    """Split ``model`` over the processes of ``mesh``, a mesh of one dimension. Every rank has the same whole model, or
+    the same stage of it, which lacks some of the layers in ``words``."""
     kernels.correct(mesh.device_type)
-    words = words_of(model, plan)
+    known = dict(model.named_modules())
+    words = {name: word for name, word in words.items() if known.get(name) is not None}
     require_dividing(model, words, plan)
     in_parts = "sequence" in words.values()
     memo: Memo = {}

@@ -5,19 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from etude import torch_private
-from etude.dist import shards
+from etude.dist import shards, stages
 from etude.dist.mesh import Mesh
 from etude.dist.world import World
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
 from etude.plan import Parallel
+
+if TYPE_CHECKING:
+    from etude.dist.pipeline import Pipe
 
 _CARRIER = "_etude_carrier"
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -35,6 +38,10 @@ class Wrapped:
     by_hand: bool = False
     #: What gradients need before they are used, if the wrapper leaves anything to do.
     finish: Callable[[Iterable[Any]], None] | None = None
+    #: The stages of this rank, if the model lies in stages.
+    pipe: Pipe | None = None
+    #: The ranks that hold the same layers; None: all of them.
+    stage: Any = None
     #: A parameter beside the model's, whose gradient travels with theirs: see :class:`~etude.dist.peers.Peers`.
     carrier: nn.Parameter | None = None
 
@@ -59,7 +66,8 @@ def strategy_of(parallel: Parallel, mesh: Mesh) -> str:
 
 def mesh_of(parallel: Parallel, world: World) -> Mesh:
     """Return the mesh that the ranks of ``world`` form."""
-    return Mesh(world.rank, **parallel.sizes(world.size, local=world.local_size))
+    end = 0 if parallel.pipeline.is_vee else -1
+    return Mesh(world.rank, end=end, **parallel.sizes(world.size, local=world.local_size))
 
 
 def wrap(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device, *, by_hand: bool = False) -> Wrapped:
@@ -70,10 +78,12 @@ def wrap(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device,
     strategy = strategy_of(parallel, mesh)
     if mesh.size == 1:
         return Wrapped(model, model, lambda last: None)
-    if mesh.sizes["pipeline"] * mesh.sizes["context"] > 1:
-        raise ConfigError("parallel.pipeline and parallel.context do not train yet", at=str(parallel.at))
+    if mesh.sizes["context"] > 1:
+        raise ConfigError("parallel.context does not train yet", at=str(parallel.at))
     if by_hand and mesh.is_split:
         raise ConfigError("an update of your own cannot be used with a model that is split", at=str(parallel.at))
+    if mesh.sizes["pipeline"] > 1:
+        return _in_stages(model, parallel, mesh, device, strategy)
     if mesh.sizes["tensor"] > 1:
         return _over_tensor(model, parallel, mesh, device, strategy)
     require_trainable(model, parallel)
@@ -95,7 +105,8 @@ def _over_tensor(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch
     require_trainable(model, parallel)
     if parallel.compression != "none" or parallel.find_unused or parallel.static_graph:
         raise ConfigError("options of ddp do nothing for a model that is split", at=str(parallel.at))
-    tensor.split(model, parallel.tensor, mesh.connect(device.type)["tensor"])
+    words = tensor.words_of(model, parallel.tensor)
+    tensor.split(model, words, parallel.tensor, mesh.connect(device.type)["tensor"])
     if strategy == "none":
         return Wrapped(model, model, lambda last: None, finish=kernels.finish)
     data = _data_mesh(mesh, device, strategy)
@@ -107,6 +118,59 @@ def _over_tensor(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch
     torch_private.replicate(model, data)
     shards.remember(model)
     return Wrapped(model, model, _Switch(model))
+
+
+def _in_stages(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device, strategy: str) -> Wrapped:
+    """Cut the model into stages, split the layers of those that this rank holds, then shard them."""
+    from etude.dist import pipeline
+
+    require_trainable(model, parallel)
+    devices = mesh.connect(device.type)
+    dealt, own = stages.stages_of(model, parallel.pipeline), stages.on_rank(mesh, parallel.pipeline)
+    words: dict[str, str] = {}
+    if mesh.sizes["tensor"] > 1:
+        from etude.dist import tensor
+
+        words = tensor.words_of(model, parallel.tensor)
+        tensor.require_dividing(model, words, parallel.tensor)
+    views = pipeline.cut(model, dealt, own)
+    for view in views if words else ():
+        tensor.split(view, words, parallel.tensor, devices["tensor"])
+    if strategy in ("fsdp", "hsdp"):
+        data = _data_mesh(mesh, device, strategy)
+        for view in views:
+            _sharded(view, parallel, data, device)
+    same = devices["copy", "shard", "context", "tensor"]._flatten("stage")
+    pipe = pipeline.Pipe(views, own, parallel.pipeline, mesh, device)
+    finish = Finish(devices["copy"].get_group() if strategy == "ddp" else None, mesh.sizes["copy"], split=bool(words))
+    return Wrapped(model, model, lambda last: None, finish=finish, pipe=pipe, stage=same.get_group())
+
+
+class Finish:
+    """Completes gradients that no wrapper has reduced: sums of tensor-parallel ranks, then means over copies."""
+
+    def __init__(self, group: Any, copies: int, *, split: bool) -> None:
+        self._group, self._copies, self._split = group, copies, split
+
+    @torch.no_grad()
+    def __call__(self, params: Iterable[Any]) -> None:
+        given = list(params)
+        if self._split:
+            from etude.dist import kernels
+
+            kernels.finish(given)
+        if self._group is None:
+            return
+        kinds: dict[torch.dtype, list[torch.Tensor]] = {}
+        for param in given:
+            if param.grad is not None:
+                kinds.setdefault(param.grad.dtype, []).append(shards.local(param.grad))
+        for grads in kinds.values():
+            flat = torch.cat([grad.reshape(-1) for grad in grads])
+            torch.distributed.all_reduce(flat, group=self._group)
+            flat /= self._copies
+            for grad, mean in zip(grads, torch.split(flat, [grad.numel() for grad in grads]), strict=True):
+                grad.copy_(mean.view_as(grad))
 
 
 def _data_mesh(mesh: Mesh, device: torch.device, strategy: str) -> Any:

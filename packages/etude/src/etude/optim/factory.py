@@ -46,6 +46,13 @@ def build_optimizer(plan: OptimizerPlan, model: nn.Module) -> Optimizer:
     return optimizer
 
 
+def without_fused(optimizer: Optimizer, model: nn.Module) -> None:
+    """Let an optimizer that was made for whole parameters step those in shards: torch's fused SGD takes no DTensors."""
+    for group in optimizer.param_groups:
+        if isinstance(optimizer, torch.optim.SGD) and group.get("fused") and is_sharded(model):
+            group["fused"], group["foreach"] = None, True
+
+
 def _made(spec: Spec, groups: list[dict[str, Any]]) -> Optimizer:
     try:
         made: Optimizer = OPTIMIZERS.build(spec, groups)
