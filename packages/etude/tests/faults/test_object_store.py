@@ -224,6 +224,8 @@ def test_a_store_that_cannot_be_reached_is_one_line(
         assert job.run(*words) in (2, 7), job.said
         assert said in job.said and job.place in job.said and is_one_line(job.said)
         assert len(job.said.strip().splitlines()) == 1, job.said
+        if "--resume" not in words:
+            assert job.said.startswith(f"etude: error: override '+checkpoint.folder={job.place}': checkpoint.folder: ")
     assert not (job.folder / "a").exists()
     clear_clients()
 
@@ -245,8 +247,9 @@ def test_a_misspelt_bucket_is_refused_and_not_created(job: Job, server: ObjectSt
 
 def test_weights_from_an_address_that_does_not_answer_are_one_line(job: Job, server: ObjectStore) -> None:
     for address in ("http://127.0.0.1:1/x.pth", f"http://127.0.0.1:{server.relay.port}/no/such.pth"):
-        assert job.run("a", f"+init_from={address}") in (2, 7), job.said
-        assert address in job.said and is_one_line(job.said), job.said
+        assert job.run("a", f"+init_from={address}", place="") in (2, 7), job.said
+        assert job.said.startswith(f"etude: error: override '+init_from={address}': {address}: "), job.said
+        assert is_one_line(job.said) and len(job.said.splitlines()) == 1
 
 
 # -- one owner ---------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.lock import Lock
 from etude.checkpoint.storage.owner import Claim, hold
 from etude.checkpoint.storage.places import local_path
+from etude.checkpoint.storage.remote import RemoteError
 from etude.checkpoint.store import Store
 from etude.checkpoint.warm_start import describe, init_from
 from etude.checkpoint.write import DIVERGED
@@ -205,7 +206,11 @@ class Recovery:
         """Lock the place of the checkpoints, unless the lock of the run's folder covers it: two runs must not share
         it."""
         if "://" in place:
-            self._place_lock = hold(place, say=self.say)
+            try:
+                self._place_lock = hold(place, say=self.say)
+            except RemoteError as error:
+                at = self.tree.place("checkpoint", "folder") if self.tree is not None else NOWHERE
+                raise with_place(ConfigError(f"checkpoint.folder: {error}"), at) from error
             return
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
@@ -377,6 +382,8 @@ class Recovery:
         if given:
             try:
                 match = init_from(self.run.model, **{"trust": self.options.trust} | given)
+            except RemoteError as error:
+                raise self._with_place(ConfigError(str(error))) from error
             except (ConfigError, ResumeError) as error:
                 raise self._with_place(error) from error
             self.say(f"weights from {printable(str(given['path']))}")

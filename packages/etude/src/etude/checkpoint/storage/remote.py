@@ -131,7 +131,7 @@ class RemoteDisk:
 
     def url(self, path: str) -> str:
         """Return ``path`` as a user would write it."""
-        return f"{self._scheme}://{path.lstrip('/')}"
+        return path if "://" in path else f"{self._scheme}://{path.lstrip('/')}"
 
     def make_folder(self, path: str) -> None:
         if self._scheme not in _BUCKETS:
