@@ -18,7 +18,19 @@ from tests.places import ENGINE, REPOSITORY
 SOURCE = ENGINE
 #: Highest first, as in the drawing of CONTRIBUTING.md. The longest matching prefix of a module decides.
 LAYERS = [
-    ["cli", "board", "report", "ledger.replay", "dialect_api", "testing", "__main__"],
+    [
+        "cli",
+        "board",
+        "report",
+        "ledger.replay",
+        "ledger.code",
+        "ledger.trace",
+        "ledger.bisect",
+        "ledger.statement",
+        "dialect_api",
+        "testing",
+        "__main__",
+    ],
     ["inference"],
     ["api", "trainer", "compat", "sweep"],
     ["session"],

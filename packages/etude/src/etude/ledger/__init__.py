@@ -5,4 +5,9 @@
     rows       the file: its rows, their rolling digest, reading and verifying
     writer     notes each step and writes rows in a thread; cut at the checkpoint when a run resumes
     replay     runs a step again from the checkpoint before it, and shows what happened in it
+    anatomy    outputs, gradients and updates of each module in one step
+    code       the code that a run was started with, put back for a replay
+    trace      one step down to its operators, each with digests of what goes in and comes out
+    bisect     the first step and operator at which two runs part
+    statement  which config, code and data made which checkpoints: written, and checked by hashes and replays
 """

@@ -5,7 +5,6 @@ Nothing is written into the run: the replay has a temporary folder, and no write
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from etude.api import build_session, load_plan
 from etude.build import Options
 from etude.checkpoint.find import FOLDER
 from etude.checkpoint.store import Store
+from etude.config import run_files
 from etude.core.hook import Hook
 from etude.core.loop import train
 from etude.core.run import Run
@@ -28,6 +28,7 @@ from etude.errors import Diverged, NoCheckpoint, UserError, printable
 from etude.fast_dataclass import replace
 from etude.ledger import rows
 from etude.ledger.anatomy import Anatomy, ModuleNote, losses_per_sample
+from etude.ledger.code import changed_code, code_of, moved
 from etude.plan import Plan
 from etude.report.runs import find_run
 from etude.units import counted
@@ -144,28 +145,21 @@ def replay(
 
 def require_replayable(folder: Path) -> None:
     """Refuse a run that one process cannot build again from its folder alone."""
-    processes = run_facts(folder).get("flags", {}).get("processes", 1)
-    if processes > 1:
+    flags = run_files.environment(folder).get("flags")
+    processes = flags.get("processes", 1) if isinstance(flags, dict) else 1
+    if isinstance(processes, int) and processes > 1:
         raise UserError(f"{printable(str(folder))} was trained by {processes} processes; only runs of one are replayed")
     plan, _ = load_plan(folder)
     if dialects.of(plan).drives_itself:
         raise UserError(f"{printable(str(folder))} is a run of a {plan.dialect} config; only native runs are replayed")
 
 
-def run_facts(folder: Path) -> dict[str, Any]:
-    """Return what a run's folder says about where and how it was started; nothing if that cannot be read."""
-    try:
-        found = json.loads((folder / "env.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) and isinstance(found.get("flags", {}), dict) else {}
-
-
 @contextmanager
 def rebuilt(folder: Path, checkpoint: str) -> Iterator[tuple[Run, Any]]:
     """Build the run of a folder again, to continue from ``checkpoint``, and yield it with its silent session."""
     plan, _ = load_plan(folder)
-    with tempfile.TemporaryDirectory(prefix="etude-replay-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="etude-replay-") as scratch, code_of(folder) as code:
+        plan = plan if code is None else replace(plan, files=moved(plan.files, folder, code))
         options = Options(folder=Path(scratch, "run"), resume=checkpoint or None, quiet=True)
         yield build_session(silent(plan), options)
 
@@ -270,18 +264,6 @@ def origin_of_sample(loader: Any, index: Any) -> str:
     except Exception:  # a dataset that cannot tell is no reason not to show the step
         return ""
     return ""
-
-
-def changed_code(folder: Path) -> list[str]:
-    """Return the files of the project whose text is no longer the one that the run was started with."""
-    try:
-        before: dict[str, str] = json.loads((folder / "code.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return []
-    from etude.session.folder import imported_files
-
-    now = imported_files([Path.cwd()])
-    return sorted(name for name, text in before.items() if name in now and now[name] != text)
 
 
 def _ids(task: Any) -> list[Any]:

@@ -50,7 +50,7 @@ from etude.units import counted
 
 #: Flags of other systems that mean the same.
 _RESUMING = ("auto_resume", "resume_from")
-_RECORDS = ("metrics.jsonl", "timing.jsonl")
+_RECORDS = ("metrics.jsonl", "timing.jsonl", "ledger.bin")
 _LENGTHS = ("train.epochs", "train.steps")
 
 

@@ -35,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{'the same' if found else 'no difference'}: {', '.join(result.same)}")
     if result.neither:
         print(f"not recorded in either run: {', '.join(result.neither)}")
+    if any(one.kind == "metric" for one in found) and all((side / "ledger.bin").is_file() for side in (a, b)):
+        print(f"`etude bisect {args.a} {args.b}` finds the first step and operator that differ")
     if result.sampled:
         print("the records are large: only evenly spaced samples of them were compared")
     return 0

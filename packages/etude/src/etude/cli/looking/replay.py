@@ -77,7 +77,9 @@ def shown(found: Replayed) -> list[str]:
         verdict = f"run again from {start}: step {step} came out differently: {what}"
     lines.append(f"  replay   {verdict}")
     if found.changed_code:
-        lines.append(f"  code     changed since the run began: {', '.join(map(printable, found.changed_code))}")
+        lines.append(
+            f"  code     {', '.join(map(printable, found.changed_code))} changed since; the text of the run was used"
+        )
     if found.loss is not None:
         lines.append(f"  loss     {found.loss:.9g}")
     lines += _samples(found)

@@ -1,0 +1,32 @@
+"""Check a run against its statement and against itself: files that have changed, weights of another run, a piece of
+history that was cut out, another config, code or data. Ends with exit code 1 if anything is wrong.
+
+  etude verify runs/digits/monday
+  etude verify runs/digits/monday --replay 3         run 3 random pieces again, and compare their bits
+  etude verify runs/digits/monday --key public.pem   check the signature, too
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder, or a name that `etude runs` prints")
+    parser.add_argument("--replay", type=int, default=0, metavar="N", help="run N random pieces again")
+    parser.add_argument("--key", metavar="FILE", default="", help="the public key of who signed the statement (PEM)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from etude.errors import UserError, printable
+    from etude.ledger.statement import verify
+    from etude.report.runs import find_run
+
+    if args.replay < 0:
+        raise UserError("--replay counts pieces: 0 or more")
+    found = verify(find_run(args.run_folder), replays=args.replay, key=args.key)
+    for line in found.right:
+        print(f"ok     {printable(line)}")
+    for line in found.wrong:
+        print(f"wrong  {printable(line)}")
+    return 1 if found.wrong else 0

@@ -1,0 +1,207 @@
+"""Finds the first step at which two runs part, and the first operator in it whose results differ."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etude.errors import UserError, printable
+from etude.ledger import rows
+from etude.ledger.replay import described
+from etude.report.compare import Difference, compare
+
+Trace = Mapping[str, Any]
+#: What each kind of cause is called.
+_SAMPLES = "other samples"
+
+
+@dataclass
+class Parting:
+    """Where two runs part, and why."""
+
+    #: The first step that differs; None if all common steps are equal.
+    step: int | None
+    common: int
+    #: How the rows of that step differ, in words.
+    what: str = ""
+    #: The step that was looked into: the one before, if it left other weights behind.
+    traced: int | None = None
+    cause: str = ""
+    details: list[str] = field(default_factory=list)
+    #: Operator, module and position of the first difference in the step.
+    operator: tuple[str, str, int] | None = None
+    #: What differs in plan, code, data and environment.
+    recorded: list[Difference] = field(default_factory=list)
+
+
+def first_difference(a: rows.Rows, b: rows.Rows) -> tuple[int | None, int]:
+    """Return the first step whose rows differ (None if there is none), and how many steps both have."""
+    start = max(int(a["step"][0]), int(b["step"][0]))
+    end = min(int(a["step"][-1]), int(b["step"][-1]))
+    if end < start:
+        raise UserError("the two ledgers have no step in common")
+    one, two = (side[start - int(side["step"][0]) :][: end - start + 1] for side in (a, b))
+    different = np.zeros(len(one), bool)
+    for name in ("ids", "loss", "norm"):
+        different |= one[name].view(f"u{one[name].itemsize}") != two[name].view(f"u{two[name].itemsize}")
+    found = np.flatnonzero(different)
+    return (start + int(found[0]) if len(found) else None), len(one)
+
+
+def bisect(a: Path, b: Path, *, python_a: str = "", python_b: str = "", look: bool = True) -> Parting:
+    """Compare two runs step by step, then the first step that differs operator by operator.
+
+    ``look`` replays that step in both runs, each with its own interpreter.
+    """
+    one, two = rows.read(a), rows.read(b)
+    if not len(one) or not len(two):
+        raise UserError("one of the two runs has no step yet")
+    step, common = first_difference(one, two)
+    recorded = [found for found in compare(a, b) if found.kind != "metric"]
+    if step is None:
+        return Parting(None, common, recorded=recorded)
+    then, now = one[step - int(one["step"][0])], two[step - int(two["step"][0])]
+    name = next(key for key in ("ids", "loss", "norm") if then[key].tobytes() != now[key].tobytes())
+    what = (
+        "the samples differ"
+        if name == "ids"
+        else described(name, then, now).replace(" now", " in B").replace("was", "is", 1)
+    )
+    found = Parting(step, common, what=what, traced=step, recorded=recorded)
+    if name == "ids":
+        found.cause = _SAMPLES
+        return found
+    if not look:
+        return found
+    traces = _traces((a, python_a), (b, python_b), step)
+    first = max(int(one["step"][0]), int(two["step"][0]))
+    if step > first and _starts_apart(*traces):
+        found.traced, traces = _last_common_start((a, python_a), (b, python_b), first, step)
+    _explain(found, *traces)
+    return found
+
+
+def _last_common_start(
+    a: tuple[Path, str], b: tuple[Path, str], first: int, apart: int
+) -> tuple[int, tuple[Trace, Trace]]:
+    """Return the step that both runs begin alike and that leaves them apart, and its traces.
+
+    ``apart`` is a step that they begin apart although all losses before it are equal: a difference in the last bits of
+    the weights may take many steps to reach the loss.
+    """
+    traces: dict[int, tuple[Trace, Trace]] = {}
+    alike, probe = first - 1, apart - 1  # most often it is the step just before
+    while apart - alike > 1:
+        traces[probe] = _traces(a, b, probe)
+        alike, apart = (alike, probe) if _starts_apart(*traces[probe]) else (probe, apart)
+        probe = (alike + apart) // 2
+    last = max(alike, first)
+    return last, traces.get(last) or _traces(a, b, last)
+
+
+def _starts_apart(a: Trace, b: Trace) -> bool:
+    return any(a[key] != b[key] for key in ("weights", "optimizers"))
+
+
+def _traces(a: tuple[Path, str], b: tuple[Path, str], step: int) -> tuple[Trace, Trace]:
+    """Trace a step in both runs, each in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="etude-bisect-") as scratch:
+        found = []
+        for number, (folder, python) in enumerate((a, b)):
+            file = Path(scratch, f"{number}.json")
+            command = [python or sys.executable, "-m", "etude.ledger.trace", str(folder), str(step), str(file)]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True)
+            except OSError as error:
+                raise UserError(f"{printable(python)} cannot be started: {error.strerror}") from error
+            if done.returncode or not file.is_file():
+                last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+                raise UserError(f"{printable(str(folder))}: step {step} cannot be replayed: {printable(last)}")
+            found.append(json.loads(file.read_text()))
+    return found[0], found[1]
+
+
+def _explain(found: Parting, a: Trace, b: Trace) -> None:
+    """Say what differs first in the traced step: state, settings, batch, or an operator."""
+    for side, trace in (("A", a), ("B", b)):
+        if trace["different"]:
+            step, what = trace["different"]
+            found.details.append(f"{side} cannot be replayed exactly here: at step {step} {what}")
+    weights = _differing(a["weights"], b["weights"])
+    if weights:
+        more = f" and {len(weights) - 1} more" if len(weights) > 1 else ""
+        found.cause, found.details = "other initial weights", [*found.details, f"{weights[0]}{more}"]
+        return
+    if a["threads"] != b["threads"]:
+        found.details.append(f"threads: {a['threads']} in A, {b['threads']} in B")
+    found.details += _environment(a["environment"], b["environment"])
+    if a["batch"] != b["batch"]:
+        found.cause = "other augmentation or other data under the same sample numbers"
+        return
+    position = _first_operator(a["operators"], b["operators"])
+    settings = _settings(a["settings"], b["settings"])
+    if a["generator"] != b["generator"] and position is not None:
+        found.details.append("the random generators are in other states before the step")
+    if position is None:
+        found.cause = (
+            f"other settings of the optimizer: {'; '.join(settings)}" if settings else "not in an operator of torch"
+        )
+        return
+    name, module, before, _ = (
+        (a["operators"] + b["operators"])[position] if position < len(a["operators"]) else b["operators"][position]
+    )
+    other = b["operators"][position] if position < len(b["operators"]) else None
+    found.operator = name, module, position
+    if settings and (other is None or _is_update(name)):
+        found.cause = f"other settings of the optimizer: {'; '.join(settings)}"
+    elif other is None or other[0] != name:
+        found.cause = f"other operators: A runs {name}, B {other[0] if other else 'ends'}"
+    elif other[2] != before:
+        found.cause = "an operator gets other values, which none of torch's operators made"
+    else:
+        found.cause = (
+            "the same operator with the same inputs gives other results: a kernel, its threads or its precision"
+        )
+
+
+def _is_update(name: str) -> bool:
+    return name.startswith(("_fused_", "_foreach_", "mul_", "add_", "addcmul_", "addcdiv_", "lerp_"))
+
+
+def _first_operator(a: Sequence[Any], b: Sequence[Any]) -> int | None:
+    """Return the position of the first operator that differs in name, inputs or outputs."""
+    for position, (one, two) in enumerate(zip(a, b, strict=False)):
+        if list(one) != list(two):
+            return position
+    return None if len(a) == len(b) else min(len(a), len(b))
+
+
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    return [name for name in {**a, **b} if a.get(name) != b.get(name)]
+
+
+def _settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    found = []
+    for name, groups in a.items():
+        for number, (one, two) in enumerate(zip(groups, b.get(name, ()), strict=False)):
+            for key in _differing(one, two):
+                place = f"group {number} " if len(groups) > 1 else ""
+                found.append(f"{place}{key} {one.get(key)} in A, {two.get(key)} in B")
+    return list(dict.fromkeys(found))
+
+
+def _environment(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    found = [f"{key}: {a[key]} in A, {b[key]} in B" for key in ("python", "torch") if a[key] != b[key]]
+    packages = _differing(a["packages"], b["packages"])
+    return found + [
+        f"package {name}: {a['packages'].get(name, 'none')} in A, {b['packages'].get(name, 'none')} in B"
+        for name in packages[:10]
+    ]

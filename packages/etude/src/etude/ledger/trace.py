@@ -1,0 +1,191 @@
+"""Traces one step of a run down to its operators: digests of the state before it, of its batch, and of what goes into
+each operator and comes out. Run as ``python -m etude.ledger.trace RUN STEP FILE``, in the environment to be looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from etude.core.hook import Hook
+from etude.core.loop import train
+from etude.core.run import Run
+from etude.errors import Diverged, EtudeError
+from etude.ledger import rows
+from etude.ledger.replay import Comparing, newest_before, rebuilt, require_replayable
+
+#: Operators that only look at a tensor, or make one without values.
+_PASSIVE = (
+    "detach", "alias", "view", "_unsafe_view", "empty", "empty_like", "empty_strided", "new_empty", "lift_fresh",
+)  # fmt: skip
+#: Operators that overwrite their first argument, whatever it held: memory that nobody has set differs by chance.
+_OVERWRITING = (
+    "bernoulli_", "uniform_", "normal_", "random_", "exponential_", "geometric_", "log_normal_", "cauchy_", "zero_",
+    "fill_", "copy_", "arange",
+)  # fmt: skip
+_MOST_OPERATORS = 200_000
+
+
+class Tracing(Hook):
+    """Traces one step; all other steps are left alone."""
+
+    priority = -(1 << 29)
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.found: dict[str, Any] = {}
+        self._mode: Operators | None = None
+        self._handles: list[Any] = []
+
+    def before_step(self, run: Run) -> None:
+        if run.step + 1 != self.step:
+            return
+        self.found = {
+            "weights": {name: digest(value) for name, value in run.model.state_dict().items()},
+            "optimizers": {
+                name: [digest(value) for value in _tensors(optimizer.state_dict()["state"])]
+                for name, optimizer in run.optimizers.items()
+            },
+            "settings": {name: _settings(optimizer) for name, optimizer in run.optimizers.items()},
+            "generator": digest(torch.get_rng_state()),
+            "batch": [digest(value) for value in _tensors(run.batch)],
+            "threads": torch.get_num_threads(),
+            "training": run.model.training,
+        }
+        self._mode = Operators()
+        for name, module in run.model.named_modules():
+            self._handles.append(module.register_forward_pre_hook(self._enter(name)))
+            self._handles.append(module.register_forward_hook(self._leave))
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def _enter(self, name: str) -> Any:
+        return lambda module, inputs: self._mode.modules.append(name) if self._mode else None
+
+    def _leave(self, module: Any, inputs: Any, output: Any) -> None:
+        if self._mode is not None:
+            self._mode.modules.pop()
+
+    def after_step(self, run: Run) -> None:
+        if run.step + 1 == self.step:
+            self.finish()
+
+    def finish(self) -> None:
+        """End the trace of the step."""
+        if self._mode is None:
+            return
+        self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        self.found["operators"], self._mode = self._mode.seen, None
+        for handle in self._handles:
+            handle.remove()
+
+
+class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes each operator: name, module, digests of its inputs and of its outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: list[tuple[str, str, list[str], list[str]]] = []
+        self.modules: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = str(func).removeprefix("aten.")
+        kind = name.partition(".")[0]
+        if len(self.seen) >= _MOST_OPERATORS or kind in _PASSIVE:
+            return func(*args, **kwargs)
+        read = (args[1:] if kind in _OVERWRITING else args, kwargs)
+        before = [digest(value) for value in _tensors(read)] + [repr(one) for one in _plain(read)]
+        result = func(*args, **kwargs)
+        # An operator in place has its result in an argument.
+        after = [digest(value) for value in _tensors((result, args, kwargs))]
+        self.seen.append((name, self.modules[-1] if self.modules else "", before, after))
+        return result
+
+
+def digest(value: Tensor) -> str:
+    """Return a digest of shape, type and bits of a tensor."""
+    with torch.no_grad():
+        value = value.detach().cpu().contiguous()
+        head = f"{tuple(value.shape)}{value.dtype}".encode()
+        body = value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b""
+    return hashlib.blake2b(head + body, digest_size=8).hexdigest()
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for key in sorted(value, key=str):
+            yield from _tensors(value[key])
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _plain(value: Any) -> Iterator[Any]:
+    if isinstance(value, bool | int | float | str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _plain(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _plain(item)
+
+
+def _settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Return the plain options of each parameter group."""
+    return [
+        {key: float(value) if isinstance(value, Tensor) else value for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
+
+
+def packages() -> dict[str, str]:
+    """Return the installed packages with their versions."""
+    return {
+        str(one.metadata["Name"]): one.version for one in importlib.metadata.distributions() if one.metadata["Name"]
+    }
+
+
+def trace(folder: Path, step: int) -> dict[str, Any]:
+    """Run up to ``step`` and return what was seen in it, and whether all steps came out as in the ledger."""
+    require_replayable(folder)
+    ledger = rows.read(folder)
+    with rebuilt(folder, newest_before(folder, step)) as (run, session):
+        tracing, comparing = Tracing(step), Comparing(ledger, step)
+        for hook in (tracing, comparing):
+            run.hooks.add(hook)
+        with session:
+            try:
+                train(run)
+            except Diverged:
+                if run.step + 1 != step:
+                    raise
+                tracing.finish()
+        environment = {"python": sys.version.split()[0], "torch": torch.__version__, "packages": packages()}
+        return {**tracing.found, "different": comparing.different, "environment": environment}
+
+
+def main(words: list[str]) -> int:
+    folder, step, file = words
+    try:
+        found = trace(Path(folder), int(step))
+    except EtudeError as error:
+        print(f"etude: error: {error}", file=sys.stderr)
+        return error.exit_code
+    Path(file).write_text(json.dumps(found, default=repr))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
