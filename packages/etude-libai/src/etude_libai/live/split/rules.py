@@ -7,7 +7,9 @@ version of torch needs a rule no longer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
@@ -39,12 +41,18 @@ def install() -> None:
         rules[getattr(aten, name).default] = _nll_loss_backward
     rules[aten._scaled_dot_product_flash_attention_for_cpu.default] = _attention
     rules[aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = _attention_backward
+    for op in (aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims):
+        rules[op] = _of_whole
+    rules[aten.fill_.Scalar] = _fill
     rules[aten._local_scalar_dense.default] = _item
     kind: Any = DTensor
     kind.tolist = lambda self: _read(self).tolist()
     kind.numpy = lambda self, *, force=False: _read(self).numpy(force=force)
     kind.__array__ = lambda self, *args: _read(self).numpy().__array__(*args)
     kind.__setitem__, kind.__format__ = _setitem, _format
+    for name in dir(torch.Tensor):
+        if re.fullmatch(r"[a-z]\w*_|__i(?!nit|nt|ndex)\w+__", name) and not name.startswith("requires_grad"):
+            setattr(kind, name, _of_no_copy(name))
     _pool = F.adaptive_avg_pool1d
 
     def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
@@ -296,6 +304,44 @@ def _read(tensor: DTensor) -> torch.Tensor:
 def _item(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the value of the whole tensor. DTensor's own is that of this rank's part of a sum."""
     return op(_read(args[0]))
+
+
+def _of_whole(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operation on the whole tensor. DTensor's own result adds up as a number where it is a bool."""
+    mesh = args[0].device_mesh
+    if not meshes.is_here(mesh):
+        return elsewhere(op, args, kwargs)
+    everywhere = [Replicate()] * mesh.ndim
+    made = op(_local(args[0], everywhere), *args[1:], **kwargs)
+    return of_piece(made, mesh, everywhere, made.shape, made.stride())
+
+
+def _fill(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Fill a tensor. Of a sum, the first rank has the value and the others nothing."""
+    tensor, value = args
+    here = tensor.device_mesh.get_coordinate() or ()
+    later = any(place and how.is_partial() for place, how in zip(here, tensor.placements, strict=False))
+    op(tensor._local_tensor, 0 if later else value)
+    return tensor
+
+
+def _of_no_copy(name: str) -> Callable[..., Any]:
+    """Return a method in place that refuses a part along a split dimension: it would change a copy of that part."""
+    theirs = getattr(torch.Tensor, name)
+
+    @wraps(theirs)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        base = self._base if self._is_view() else None
+        if isinstance(base, DTensor):
+            own, whole = self._local_tensor, base._local_tensor
+            if own.numel() and own.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr():
+                raise UserCodeError(
+                    f"{name} changes a part of a tensor in place, along a dimension that is split over processes: that "
+                    "would change a copy; assign instead, as in x[1:3] = 2 * x[1:3]"
+                )
+        return theirs(self, *args, **kwargs)
+
+    return method
 
 
 def _format(self: DTensor, spec: str) -> str:
