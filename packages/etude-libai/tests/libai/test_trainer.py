@@ -19,7 +19,7 @@ from libai.engine.hooks import CallbackHook, EarlyStop
 def test_parallel_sizes_that_do_not_fit_are_refused_in_words(trainer_of: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match=r"train.dist.pipeline_parallel_size=2 needs train.dist.pipeline_num_layers"):
         trainer_of("train.dist.pipeline_parallel_size=2")
-    with pytest.raises(ConfigError, match=r"pipeline_parallel_size=2 need 2 processes; 1 was started; .* --nproc 2"):
+    with pytest.raises(ConfigError, match=r"pipeline_parallel_size=2 needs 2 processes; 1 was started; .* --nproc 2"):
         trainer_of("train.dist.pipeline_parallel_size=2", "train.dist.pipeline_num_layers=2")
 
 
