@@ -6,7 +6,7 @@ PACKAGES = packages/etude packages/etude-openmm packages/etude-libai packages/et
 EDITABLE = $(PACKAGES:%=-e %)
 PROJECTS = $(PACKAGES:%=%/pyproject.toml)
 
-.PHONY: chromium demo shape test test-all test-engine pytest pytest-all cover lint docs projects release clean
+.PHONY: chromium demo shape test test-all test-engine matrix matrix-oldest matrix-newest pytest pytest-all cover lint docs projects release clean
 demo: $(VENV)/.demo
 	$(BIN)/etude train examples/native/digits.yaml
 
@@ -29,6 +29,25 @@ pytest-all: $(VENV)/.test
 # The tests of the engine alone, in an environment without any guest.
 test-engine: $(VENV)-engine/.test chromium
 	OMP_NUM_THREADS=1 $(VENV)-engine/bin/python -m pytest packages/etude -n 4 --dist worksteal
+
+# The tests with the oldest version of torch that pyproject.toml promises and with the newest one of the index. Each has an
+# environment of its own; the builds for CUDA, which the index may have alone, run on the CPU.
+OLDEST = $(shell sed -n 's/.*"torch>=\([0-9.]*\)".*/\1/p' packages/etude/pyproject.toml)
+MATRIX_TESTS ?= packages tests --ignore=tests/projects
+
+matrix: matrix-oldest matrix-newest
+
+matrix-oldest matrix-newest: matrix-%: $(VENV)-%/.test chromium
+	$(VENV)-$*/bin/python -c "import torch; print('torch', torch.__version__)"
+	OMP_NUM_THREADS=1 $(VENV)-$*/bin/python -m pytest $(MATRIX_TESTS) -n 2 --dist worksteal
+
+$(VENV)-oldest/.test: TORCH = torch==$(OLDEST)
+$(VENV)-newest/.test: TORCH = torch>=$(OLDEST)
+$(VENV)-oldest/.test $(VENV)-newest/.test: $(PROJECTS) constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	grep -v "^torch==" constraints.txt > $(@D)/constraints.txt
+	$(@D)/bin/pip install -q -c $(@D)/constraints.txt "$(TORCH)" $(PACKAGES:%=-e %[test])
+	touch $@
 
 # The tests with the lines that none of them reaches.
 cover: $(VENV)/.test chromium
@@ -82,4 +101,4 @@ shape: $(VENV)/.demo
 	$(BIN)/python bench/shape.py
 
 clean:
-	rm -rf $(VENV) runs site
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest runs site

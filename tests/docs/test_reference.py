@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 
 import pytest
+import torch
 
 import etude
 from etude import builtins
@@ -17,9 +19,21 @@ SPEC.loader.exec_module(MAKER)
 
 @pytest.mark.parametrize("name", MAKER.PAGES)
 def test_a_made_page_is_up_to_date(name, own_registries):
-    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == MAKER.PAGES[name](), (
-        "run: python docs/make_reference.py"
-    )
+    committed, made = (ROOT / "docs" / name).read_text(encoding="utf-8"), MAKER.PAGES[name]()
+    if re.search(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1] != release(
+        torch.__version__
+    ):
+        # The arguments of torch's own components are those of the version that the project is built with.
+        committed, made = without_torch(committed), without_torch(made)
+    assert committed == made, "run: python docs/make_reference.py"
+
+
+def release(version):
+    return version.partition("+")[0]
+
+
+def without_torch(page):
+    return [line for line in page.splitlines() if "see ``torch." not in line]
 
 
 def test_every_public_name_is_in_the_api():
