@@ -63,6 +63,8 @@ class Options:
     quiet: bool = False
     trust: bool = False
     allow_change: tuple[str, ...] = ()
+    #: Refuse to resume with other code than the run began with.
+    strict: bool = False
     chaos: str = ""
     #: Seconds between a signal and the end, for the step and the save.
     grace: float = 30.0

@@ -879,9 +879,13 @@ def test_a_batch_sampler_of_any_size_is_shared_if_it_has_a_length():
         Loader(list(range(6)), batch_sampler=iter([[0, 1]]), shard=(0, 2))
 
 
-def test_a_dataset_around_another_has_the_fingerprint_of_that_one():
+def test_a_dataset_around_another_has_the_fingerprint_of_that_one_and_of_its_own_data():
     inner = torch.utils.data.TensorDataset(torch.arange(3))
-    assert fingerprint_of(torch.utils.data.Subset(inner, [0])) == fingerprint_of(inner) != ""
+    around = type("Around", (), {})()
+    around.dataset = inner
+    assert fingerprint_of(around) == fingerprint_of(inner) != ""
+    marks = {fingerprint_of(torch.utils.data.Subset(inner, indices)) for indices in ([0], [1], [0, 1])}
+    assert len(marks | {fingerprint_of(inner), ""}) == 5
     odd = type("Odd", (), {})()
     odd.dataset = odd
     assert fingerprint_of(odd) == "" == fingerprint_of(object())

@@ -74,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     safety.add_argument(
         "--allow-change", action="append", default=[], metavar="KEY", help="accept a changed KEY on resume"
     )
+    safety.add_argument("--strict", action="store_true", help="refuse to resume with code that has changed")
     safety.add_argument("--trust", action="store_true", help="load pickles that contain code, and execute it")
     safety.add_argument("--trust-owner", action="store_true", help="resume from files owned by another user")
     safety.add_argument("--no-python-config", action="store_true", help="refuse Python configs, which run code")
@@ -162,6 +163,7 @@ def _options(args: argparse.Namespace) -> Options:
         quiet=args.quiet,
         trust=args.trust,
         allow_change=(*args.allow_change, *accepted),
+        strict=args.strict,
         chaos=args.chaos,
         grace=seconds("--grace", args.grace),
         extras=vars(args),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 #: Of more than so many bytes only evenly spaced pieces are looked at.
 _WHOLE = 1 << 28
@@ -19,28 +23,143 @@ _SIZED = 20_000
 _READ = 1 << 26
 _BEGUN = 64
 _BEGINNING = 4096
+#: Attributes of a dataset that are looked at, and datasets inside of one another.
+_MOST_FIELDS, _DEEPEST = 100, 4
+#: Names of attributes that change while a dataset is read, or say nothing of its content.
+_CHANGES = re.compile(
+    r"(?:^|_)(?:cached?|memo|buffer|lock|rng|generator|random|seen|logs?|out|output|tmp|temp|state|epoch|workers?)(?:_|$)",
+    re.IGNORECASE,
+)
 
 
 def fingerprint_of(dataset: Any) -> str:
-    """Return a dataset's ``fingerprint`` (a text, or a method that gives one); of one that wraps another, what
-    that answers; of tensors in memory, a checksum; of files that it lists as ``samples``, as torchvision does,
-    :func:`checksum_of_files`; else nothing.
+    """Return a short mark of what a dataset holds; empty where nothing can be told.
 
     >>> a, b = (torch.utils.data.TensorDataset(torch.tensor(rows)) for rows in ([1, 2, 3], [1, 2, 4]))
     >>> fingerprint_of(a) == fingerprint_of(a), fingerprint_of(a) == fingerprint_of(b), fingerprint_of([1, 2, 3])
     (True, False, '')
     """
+    return mark_of(fingerprints_of(dataset))
+
+
+def mark_of(fields: Mapping[str, str]) -> str:
+    """Return the fingerprint of a dataset from those of its fields."""
+    if set(fields) <= {""}:
+        return fields.get("", "")
+    return checksum_of_texts(text for name in sorted(fields) for text in (name, fields[name]))
+
+
+def fingerprints_of(dataset: Any, depth: int = 0) -> dict[str, str]:
+    """Return the fingerprints of a dataset by the names of its fields.
+
+    A dataset has one of no name where it has a ``fingerprint`` (a text, or a method that gives one), or ``tensors``, or
+    files that it lists as ``samples``, as torchvision does. Of any other, each attribute counts that holds tensors,
+    arrays, lists of plain values or the path of a file, and what a dataset inside of it answers.
+    """
     given = getattr(dataset, "fingerprint", None)
     if given is not None:
-        return str(given() if callable(given) else given)
+        return {"": str(given() if callable(given) else given)}
     tensors = getattr(dataset, "tensors", None)
     if isinstance(tensors, list | tuple) and tensors and all(isinstance(tensor, Tensor) for tensor in tensors):
-        return checksum_of_tensors(tensors)
+        return {"": checksum_of_tensors(tensors)}
     files = _listed_files(dataset)
     if files:
-        return checksum_of_files(files, root=str(getattr(dataset, "root", "") or os.path.commonpath(files)))
-    inner = getattr(dataset, "dataset", None)
-    return fingerprint_of(inner) if inner is not None and inner is not dataset else ""
+        root = str(getattr(dataset, "root", "") or os.path.commonpath(files))
+        return {"": checksum_of_files(files, root=root)}
+    return _of_attributes(dataset, depth) if not isinstance(dataset, _PLAIN | list | tuple | dict) else {}
+
+
+def _of_attributes(dataset: Any, depth: int) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in list(getattr(dataset, "__dict__", {}).items())[:_MOST_FIELDS]:
+        inner = value if name == "dataset" or isinstance(value, Dataset) else None
+        datasets = {"": inner} if inner is not None else _datasets_in(value)
+        for number, one in datasets.items():
+            below = fingerprints_of(one, depth + 1) if depth < _DEEPEST and one is not dataset else {}
+            for key, mark in below.items():
+                found[".".join(filter(None, (name, number, key)))] = mark
+        if not datasets and not _CHANGES.search(name) and (mark := _mark_of_value(value)):
+            found[name] = mark
+    only = list(found)
+    return {"": found["dataset"]} if only == ["dataset"] else found
+
+
+def _datasets_in(value: Any) -> dict[str, Any]:
+    """Return the datasets in a list, as that of a concatenation, by their numbers."""
+    listed = isinstance(value, list | tuple) and 0 < len(value) <= _MOST_FIELDS
+    if not listed or not all(isinstance(one, Dataset) for one in value):
+        return {}
+    return {str(number): one for number, one in enumerate(value)}
+
+
+def _mark_of_value(value: Any) -> str:
+    """Return the checksum of tensors, an array, plain values, or the file at a path; empty for anything else."""
+    if isinstance(value, Tensor):
+        return checksum_of_tensors([value]) if value.layout is torch.strided and not value.is_meta else ""
+    if isinstance(value, np.ndarray):
+        return _mark_of_array(value)
+    if isinstance(value, str | os.PathLike):
+        path = os.fspath(value)
+        return checksum_of_files([path], root=os.path.dirname(path)) if os.path.isfile(path) else ""
+    if isinstance(value, Mapping):
+        marks = {str(key): _mark_of_value(item) for key, item in list(value.items())[:_MOST_FIELDS]}
+        return (
+            mark_of({key: mark for key, mark in marks.items() if mark} | {"length": str(len(value))})
+            if any(marks.values())
+            else ""
+        )
+    if not isinstance(value, list | tuple) or not value:
+        return ""
+    if all(isinstance(one, Tensor | np.ndarray) for one in value[:_MOST_FIELDS]):
+        marks = {str(number): _mark_of_value(one) for number, one in enumerate(_spaced(value, _SIZED))}
+        return mark_of(marks | {"length": str(len(value))})
+    return _mark_of_list(value)
+
+
+def _mark_of_array(value: np.ndarray[Any, Any]) -> str:
+    if value.dtype.hasobject:
+        return _mark_of_list(value.reshape(-1).tolist()) if value.size <= _SIZED else ""
+    total = crc32(f"{value.dtype} {value.shape}".encode())
+    flat = value.reshape(-1) if value.flags.c_contiguous else np.ascontiguousarray(value).reshape(-1)
+    for piece in _pieces(torch.from_numpy(flat.view(np.uint8)) if flat.flags.writeable else _tensor_of(flat)):
+        total = crc32(piece.numpy().data, total)
+    return f"{total:08x}"
+
+
+def _tensor_of(flat: np.ndarray[Any, Any]) -> Tensor:
+    """Return the bytes of an array that may not be written, such as one of a mapped file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(flat.view(np.uint8))
+
+
+def _mark_of_list(value: Sequence[Any]) -> str:
+    """Return the checksum of a list of plain values, of the content of files that it names; of many, of some."""
+    some = _spaced(value, _SIZED)
+    if not all(_is_plain(item) for item in some):
+        return ""
+    # Data that were moved are the same data.
+    named = [_without_folder(item) for item in some]
+    total = crc32(repr([len(value), *named]).encode("utf-8", "surrogatepass"))
+    for path in [item for item in _spaced(some, _BEGUN) if isinstance(item, str) and os.path.isfile(item)]:
+        total = crc32(_content(path, _BEGINNING), total)
+    return f"{total:08x}"
+
+
+def _without_folder(item: Any) -> Any:
+    if isinstance(item, str):
+        return os.path.basename(item) if os.sep in item and os.path.exists(item) else item
+    return [_without_folder(one) for one in item] if isinstance(item, list | tuple) else item
+
+
+_PLAIN = str | bytes | int | float | complex | bool | None
+
+
+def _is_plain(item: Any, depth: int = 0) -> bool:
+    """Return whether an item is written the same in every process: what has an address in its text is not."""
+    if isinstance(item, list | tuple):
+        return depth < _DEEPEST and len(item) <= _SIZED and all(_is_plain(one, depth + 1) for one in item)
+    return type(item) in (str, bytes, int, float, complex, bool, type(None))
 
 
 def checksum_of_tensors(tensors: Iterable[Tensor]) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from etude.data.fetch import Collate, Fetched, Fetcher, StreamFetcher
-from etude.data.fingerprint import fingerprint_of
+from etude.data.fingerprint import fingerprints_of, mark_of
 from etude.data.order import Indexed, Sampled, SampledBatches, Shared, Source, Streamed, Task
 from etude.data.to_device import ahead, move
 from etude.data.workers import Pool
-from etude.errors import ConfigError, DataError
+from etude.errors import ConfigError, DataError, printable
 
 _log = logging.getLogger("etude.data")
 
@@ -235,11 +235,18 @@ class Loader:
             state["stream"] = self._stream_state
         else:
             state["samples"] = len(self.dataset) if hasattr(self.dataset, "__len__") else None
-        return state | ({"fingerprint": self._fingerprint} if self._fingerprint else {})
+        if self.fingerprint:
+            state["fingerprint"] = self.fingerprint
+        return state | ({"fields": dict(self._fields)} if set(self._fields) - {""} else {})
 
     @cached_property
-    def _fingerprint(self) -> str:
-        return fingerprint_of(self.dataset)
+    def fingerprint(self) -> str:
+        """The mark of the data as they were when it was first asked for, which a run does before its first step."""
+        return mark_of(self._fields)
+
+    @cached_property
+    def _fields(self) -> dict[str, str]:
+        return fingerprints_of(self.dataset)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Start the next iteration at the position of ``state``."""
@@ -250,11 +257,14 @@ class Loader:
                 at=self.at,
                 hint="--allow-change data accepts this",
             )
-        before, now = state.get("fingerprint", ""), self._fingerprint
+        before, now = state.get("fingerprint", ""), self.fingerprint
         if before and now != before and not self.allow_change:
+            fields, old = self._fields, state.get("fields", {})
+            changed = [name for name in {**old, **fields} if old.get(name) != fields.get(name)] if old else []
+            named = f": {', '.join(map(printable, changed[:5]))} changed" if changed else ""
             raise ConfigError(
-                f"the dataset is another one than the checkpoint was made with: its fingerprint is {now or 'none'}, "
-                f"not {before}",
+                f"the dataset is another one than the checkpoint was made with{named}; its fingerprint is "
+                f"{now or 'none'}, not {before}",
                 at=self.at,
                 hint="--allow-change data accepts this",
             )

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import platform
@@ -26,10 +27,11 @@ from typing import TYPE_CHECKING, Any
 
 import etude
 from etude.config import run_files
-from etude.config.files import replace_text
+from etude.config.files import read_json, replace_text
 from etude.config.secrets import hide_diff, hide_text
 from etude.errors import ConfigError, printable
 from etude.errors.own_code import own_folders
+from etude.fast_dataclass import record
 
 if TYPE_CHECKING:
     from etude.build import Options
@@ -40,6 +42,8 @@ HEADER = "# A run of etude.Trainer, in the words of a config. It names objects t
 _UNSAFE = re.compile(r"[^\w.+-]+")
 _MOST_CHANGES = 1 << 20
 _LARGEST_FILE, _MOST_FILES = 256 << 10, 200
+#: Changed lines of a file that a resume shows.
+_FIRST_LINES = 6
 _RESERVED = {"con", "prn", "aux", "nul", ".", ".."}
 
 
@@ -118,7 +122,7 @@ def make(
             config = os.path.relpath(next(iter(files)), folder) if files else None
             facts = {**environment(), "config": config, "data": data or {}, "flags": dict(flags or {})}
             (folder / "env.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-            sources = imported_files([*(Path(file).parent for file in list(files)[:1]), Path.cwd()])
+            sources = imported_files(code_roots(files))
             _write_or_remove(folder / "code.diff", code_changes())
             _write_or_remove(folder / "code.json", json.dumps(sources, indent=1) + "\n" if sources else "")
             # Near the end: a folder with a plan counts as recorded.
@@ -162,7 +166,7 @@ def fingerprints(data: dict[str, Any]) -> dict[str, str]:
     found = {}
     for split, loader in data.items():
         try:
-            mark = fingerprint_of(loader)
+            mark = fingerprint_of(loader if hasattr(loader, "fingerprint") else getattr(loader, "dataset", loader))
         except Exception:  # a user-defined dataset that cannot tell is no reason not to train
             continue
         if mark:
@@ -193,6 +197,34 @@ def _write_or_remove(path: Path, text: str) -> None:
 # -- code --------------------------------------------------------------------------------------------------------------
 
 
+@record
+class Changed:
+    """A file of the project that is another one than when the run began: how many lines came and went, and the first
+    of them."""
+
+    file: str
+    added: int
+    removed: int
+    first: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.file} (+{self.added} −{self.removed} lines)"
+
+
+def changed_code(folder: Path, roots: Iterable[Path]) -> list[Changed]:
+    """Return which of the imported files differ from those that the run recorded when it began."""
+    before = {name: text for name, text in read_json(folder / "code.json").items() if isinstance(text, str)}
+    now = imported_files(roots) if before else {}
+    found = []
+    for name in sorted(before.keys() & now.keys()):
+        if before[name] != now[name]:
+            lines = list(difflib.unified_diff(before[name].splitlines(), now[name].splitlines(), lineterm="", n=0))[2:]
+            changed = [line for line in lines if line[:1] in "+-"]
+            added = sum(line.startswith("+") for line in changed)
+            found.append(Changed(name, added, len(changed) - added, tuple(changed[:_FIRST_LINES])))
+    return found
+
+
 def code_changes() -> str:
     """Return the uncommitted changes of tracked files as a diff; lines that look like secrets are redacted."""
     try:
@@ -202,6 +234,11 @@ def code_changes() -> str:
         return ""
     cut = "\n(cut: the changes are longer)\n" if len(text) > _MOST_CHANGES else ""
     return hide_diff(text[:_MOST_CHANGES]) + cut if text else ""
+
+
+def code_roots(files: Iterable[str]) -> list[Path]:
+    """Return the folders whose code belongs to a run: that of its config, the first of ``files``, and the current."""
+    return [*(Path(file).parent for file in list(files)[:1]), Path.cwd()]
 
 
 def imported_files(roots: Iterable[Path]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from etude.core.run import Run
 from etude.dialects.config_lines import point_out
 from etude.dist import group, reports
 from etude.dist.heartbeat import Heartbeat
-from etude.errors import Diverged, EtudeError, ResumeError, SaveError, Stopped, UserError
+from etude.errors import ConfigError, Diverged, EtudeError, ResumeError, SaveError, Stopped, UserError, printable
 from etude.events.console import Console, number
 from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
@@ -128,12 +128,37 @@ class Session:
             run, self.options, say=self.console.say, began=self.began, tree=self.tree, plan=self.plan, renew=self._renew
         )
         self.recovery.open()
+        self._compare_code()
         if run.world.is_main:
             run.events.writers += [*self._writers(), self.console]
         self.recovery.restore()
         self.console.watch(self._where)
         if run.peers is not None:
             self._pulse = start_pulse(run)
+
+    def _compare_code(self) -> None:
+        """Say which files of the project have changed since the run began; refuse that under ``--strict``."""
+        if self.options.resume is None or self.run.folder is None:
+            return
+        if self.run.peers is not None:
+            group.first(self._say_what_changed)
+        else:
+            self._say_what_changed()
+
+    def _say_what_changed(self) -> None:
+        folder = self.run.folder
+        files = list(self.tree.files)[:1] if self.tree is not None else []
+        changed = folders.changed_code(folder, folders.code_roots(files)) if folder is not None else []
+        if changed and self.options.strict:
+            names = ", ".join(printable(str(one)) for one in changed)
+            raise ConfigError(f"the code has changed since the run began: {names}", hint="--strict does not accept it")
+        for one in changed:
+            self._tell(f"changed since the run began: {printable(str(one))}")
+            for line in one.first:
+                self._tell(f"    {printable(line)}")
+
+    def _tell(self, line: str) -> None:
+        self.console.say(line)
 
     def _open_status(self) -> None:
         """Write down what can be seen of the run from outside."""
@@ -354,10 +379,15 @@ class GuardedSession(Session):
     private = False
     _marks: ExitStack | None = None
 
+    def _tell(self, line: str) -> None:
+        if self.run.world.is_main and not self.options.quiet:
+            print(f"etude: {line}", file=sys.stderr)
+
     def _open(self) -> None:
         self._marks = wall_time.mark_updates(self.run)
         self.recovery = Recovery(self.run, self.options, say=self.console.say, began=self.began)
         self.recovery.guard_driven()
+        self._compare_code()
         folder = self.run.folder if self.run.world.is_main else None
         if folder is not None and not self._made and self.options.resume is None:
             self._record(folder, anew=True)  # the other systems begin a new run in the folder of an old one
