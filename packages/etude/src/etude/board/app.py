@@ -135,7 +135,8 @@ class Board:
                 with suppress(UserError):  # the folder is gone for now
                     await run_in_threadpool(self.index.refresh)
                 # On a slow disk look less often, so that looking takes at most a tenth of the time.
-                self._next = clock() + max(_PAUSE, 10 * (clock() - began))
+                # Only not while runs are left to read, of which a list shows the names.
+                self._next = clock() + (0.0 if self.index.behind else max(_PAUSE, 10 * (clock() - began)))
             return self.index.version
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -17,12 +18,15 @@ from etude.report.compare import compare, plan_of
 from etude.report.downsample import thin
 from etude.report.records import Curve, Records, record_files
 from etude.report.runs import RunInfo, changed_keys, find_runs, name_of, summarise, unusual_keys
+from etude.report.status import FAILED, FINISHED, RUNNING, UNKNOWN
 from etude.report.text import best_checkpoint, checkpoints, log_tail, spent_time
 
 #: Larger record files are sampled, so that they open in a second.
 _WHOLE = 8 << 20
 #: Runs whose curves stay in memory.
 _MOST_OPEN = 32
+#: Seconds that one refresh reads runs for: a list of thousands is there at once, and fills in.
+_BUDGET = 0.5
 #: Seconds between two searches for new run folders.
 _SEARCH = 2.0
 
@@ -42,38 +46,69 @@ class Index:
         self._gone: dict[str, int] = {}
         self._records: OrderedDict[str, tuple[threading.Lock, Records]] = OrderedDict()
         self._searched = -_SEARCH
+        self._read_at: dict[str, float] = {}
+        #: Whether some runs could not be read in the time of the last :meth:`refresh`.
+        self.behind = False
 
     def look_ahead(self) -> None:
         """Read the runs before anybody asks; a folder that cannot be read is reported when somebody does."""
         with suppress(UserError, OSError):
             self.refresh()
+            while self.behind:
+                self.refresh()
 
     def refresh(self) -> int:
-        """Look for new and changed runs; return the version."""
+        """Look for new and changed runs; return the version.
+
+        Of many runs that are not known yet, some are read at a time: a first list need not wait for the last of them.
+        """
         with self._lock:
             if time.monotonic() - self._searched >= _SEARCH:
                 self._folders = {name_of(path, self.root): path for path in find_runs(self.root)}
                 self._searched = time.monotonic()
-            changed = [name for name in self._infos if name not in self._folders]
-            for name in changed:
+            gone = [name for name in self._infos if name not in self._folders]
+            for name in gone:
                 del self._infos[name]
-            for name, path in self._folders.items():
-                mark = _mark(path)
-                known = self._infos.get(name)
-                # A run that is killed writes nothing: whether it is alive is asked each time.
-                if known is None or known[0] != mark or known[1].state == "running":
-                    info = summarise(path, self.root)
-                    if known is None or known[1] != info or known[0] != mark:
-                        changed.append(name)
-                    self._infos[name] = mark, info
-            if changed:
+            read = self._read(self._waiting())
+            if gone or read or self._lines.keys() != self._folders.keys():
                 self.version += 1
-                self._list(changed)
+                self._list([*gone, *read])
             return self.version
+
+    def _waiting(self) -> list[str]:
+        """Return the runs to read: first those that are not known yet, the newest first, then those that changed."""
+        unknown = []
+        changed = []
+        for name, path in self._folders.items():
+            known = self._infos.get(name)
+            if known is None:
+                unknown.append(name)
+            # A run that is killed writes nothing: whether it is alive is asked each time.
+            elif known[1].state == RUNNING or known[0] != _mark(path, known[1].state):
+                changed.append(name)
+        # Of many that go on, those come first that were read longest ago.
+        return unknown[::-1] + sorted(changed, key=lambda name: self._read_at.get(name, 0.0))
+
+    def _read(self, waiting: Sequence[str]) -> list[str]:
+        """Read runs until the time is up; return those that are new or have changed."""
+        found, until = [], time.monotonic() + _BUDGET
+        self.behind = False
+        for name in waiting:
+            if time.monotonic() > until:
+                self.behind = True
+                break
+            path, known = self._folders[name], self._infos.get(name)
+            info = summarise(path, self.root)
+            mark = _mark(path, info.state)
+            if known is None or known[1] != info or known[0] != mark:
+                found.append(name)
+            self._infos[name], self._read_at[name] = (mark, info), time.monotonic()
+        return found
 
     def _list(self, written: Sequence[str]) -> None:
         """Make the lines again, and note which differ from before or belong to a run that has ``written``."""
-        infos = [info for _, info in self._infos.values()]
+        read = {name: info for name, (_, info) in self._infos.items()}
+        infos = [read.get(name) or _unread(name, path) for name, path in self._folders.items()]
         differing = changed_keys(infos)
         unusual = unusual_keys(differing)
         lines = {info.name: _line(info, differing[info.path], unusual[info.path]) for info in infos}
@@ -122,9 +157,9 @@ class Index:
         with self._lock:
             path = self._folders.get(name)
             known = self._infos.get(name)
-        if path is None or known is None:
+        if path is None:
             return None
-        status, info = run_files.status(path), known[1]
+        status, info = run_files.status(path), known[1] if known is not None else summarise(path, self.root)
         return {
             **self._lines.get(name, {}),
             "best_steps": {key: step for key, (_, step) in info.best.items()},
@@ -179,12 +214,21 @@ def _shown(value: Any) -> str:
     return "–" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _mark(folder: Path) -> tuple[Any, ...]:
-    """Return what changes when a run writes."""
+def _unread(name: str, path: Path) -> RunInfo:
+    """Return what is known of a run by its name alone."""
+    return RunInfo(
+        path=path, name=name, state=UNKNOWN, step=0, total=None, began=None, seconds=None, last={}, best={}
+    )  # fmt: skip
+
+
+def _mark(folder: Path, state: str) -> tuple[Any, ...]:
+    """Return what changes when a run writes. One that has ended writes its status first when it goes on."""
     found: list[Any] = []
-    for path in (*(file for file, *_ in record_files(folder)), folder / "status.json"):
+    here = os.fspath(folder)
+    files = [] if state in (FINISHED, FAILED) else [file for file, *_ in record_files(folder)]
+    for path in (*files, os.path.join(here, "status.json")):
         try:
-            facts = path.stat()
+            facts = os.stat(path)
         except OSError:
             continue
         found.append((facts.st_size, facts.st_mtime_ns, facts.st_ino))

@@ -10,10 +10,11 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
 from etude import __version__
+from etude.cli.escaped import escaped_output
 from etude.errors import DataError, EtudeError, HookError, UserCodeError, UserError, printable
 from etude.errors.advice import frames_of, is_library, lost_worker, missing_hint, raised_in_worker, release_hint
 from etude.errors.own_code import own_folders
@@ -51,6 +52,9 @@ VERBS = {
     "env": ("env", "print versions and machine, for bug reports"),
     "completion": ("completion", "print shell completion"),
 }
+
+#: The verbs that show what the folders of runs hold.
+_READERS = ("runs", "show", "diff", "report", "ckpt")
 
 EPILOG = """\
 first steps:
@@ -235,7 +239,7 @@ def add_verb(subparsers: Any, verb: str) -> None:
 def guarded(args: argparse.Namespace) -> int:
     """Call the verb and turn what it raises into a message and an exit code."""
     try:
-        with _own_warnings():
+        with _own_warnings(), escaped_output() if args.verb in _READERS else nullcontext():
             return int(args.run(args) or 0)
     except (Exception, KeyboardInterrupt) as error:
         return _exit_code_of(error)

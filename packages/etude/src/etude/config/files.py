@@ -73,11 +73,21 @@ def table_beside(module: str, name: str) -> Any:
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the object in ``path``; an empty one where it is missing, cut off or of another kind."""
     try:
-        with open(path, "rb") as file:
-            found = json.loads(file.read())
+        found = json.loads(read_bytes(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def read_bytes(path: str | os.PathLike[str], most: int = 64 << 20) -> bytes:
+    """Return the content of a file. What is no file, or has more than ``most`` bytes, is an ``OSError``."""
+    # A pipe would wait for somebody to write.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb", buffering=0) as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > most:
+            raise OSError(f"{os.fspath(path)} is no file of at most {most} bytes")
+        return file.readall()
 
 
 def replace_text(path: str | os.PathLike[str], text: str, *, mode: int = 0o666) -> None:

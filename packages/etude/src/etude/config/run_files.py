@@ -9,8 +9,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from etude.config.files import read_json
-from etude.config.shapes import anything, measured, positive, rows, scalar, table, text, whole
+from etude.config import shapes
+from etude.config.files import read_bytes, read_json
+from etude.config.shapes import anything, measured, positive, rows, scalar, table, whole
+
+Folder = str | os.PathLike[str]
 
 
 def _best(value: Any) -> list[float | int]:
@@ -28,21 +31,48 @@ def _optional_whole(value: Any) -> int | None:
     return None if value is None else whole(value)
 
 
+_AS_THEY_ARE = (str, bool, type(None))
 _STATUS: Mapping[str, Callable[[Any], Any]] = {
-    "state": text, "host": text, "dialect": text, "error": text, "reason": text,
+    "state": shapes.text, "host": shapes.text, "dialect": shapes.text, "error": shapes.text, "reason": shapes.text,
     "pid": _pid, "step": whole, "total": _optional_whole,
     "since": positive, "seen": positive, "began": positive, "seconds": positive,
 }  # fmt: skip
 #: Mappings and lists whose bad entries are left out one by one.
 _STATUS_TABLES: Mapping[str, Callable[[Any], Any]] = {
-    "plan": scalar, "time": positive, "last": measured, "best": _best,
+    "time": positive, "last": measured, "best": _best,
 }  # fmt: skip
 
 
-def status(folder: str | os.PathLike[str]) -> dict[str, Any]:
+def is_inside(folder: Folder, path: Folder) -> bool:
+    """Return whether a file is of a run's folder itself: a link may not lead out of it, to files of the reader."""
+    here, there = os.fspath(folder), os.fspath(path)
+    if os.path.dirname(there) == here and not os.path.islink(there):
+        return True
+    return os.path.realpath(there).startswith(os.path.join(os.path.realpath(here), ""))
+
+
+def text(folder: Folder, name: str) -> str:
+    """Return the text of a small file of a run's folder; empty where there is none that may be read."""
+    path = os.path.join(folder, name)
+    try:
+        return read_bytes(path).decode("utf-8", "replace") if is_inside(folder, path) else ""
+    except OSError:
+        return ""
+
+
+def _json(folder: Folder, name: str) -> dict[str, Any]:
+    path = os.path.join(folder, name)
+    return read_json(path) if is_inside(folder, path) else {}
+
+
+def status(folder: Folder) -> dict[str, Any]:
     """Return ``status.json``: how a run is, or was when it wrote last."""
-    found = read_json(os.path.join(folder, "status.json"))
+    found = _json(folder, "status.json")
     made = _fitting(found, _STATUS)
+    if isinstance(found.get("plan"), dict):  # by far the most values
+        made["plan"] = {
+            key: item if type(item) in _AS_THEY_ARE else scalar(item) for key, item in found["plan"].items()
+        }
     for name, of in _STATUS_TABLES.items():
         if isinstance(found.get(name), dict):
             made[name] = _fitting(found[name], dict.fromkeys(found[name], of))
@@ -51,9 +81,9 @@ def status(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return made
 
 
-def facts(folder: str | os.PathLike[str]) -> dict[str, Any]:
+def facts(folder: Folder) -> dict[str, Any]:
     """Return ``facts.json``: parameter groups, hooks, and where each value of the plan was written."""
-    found = read_json(os.path.join(folder, "facts.json"))
+    found = _json(folder, "facts.json")
     groups, hooks = (
         [row for row in found.get(name) or () if isinstance(row, dict)] if isinstance(found.get(name), list) else []
         for name in ("groups", "hooks")
@@ -66,17 +96,22 @@ def facts(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return {
         "groups": [_fitting(group, dict.fromkeys(group, scalar)) for group in groups],
         "hooks": hooks,
-        "places": _fitting(places, dict.fromkeys(places, text)) if isinstance(places, dict) else {},
+        "places": _fitting(places, dict.fromkeys(places, shapes.text)) if isinstance(places, dict) else {},
     }
 
 
-def environment(folder: str | os.PathLike[str]) -> dict[str, Any]:
+def code(folder: Folder) -> dict[str, str]:
+    """Return ``code.json``: the texts of the imported files by their path in the project."""
+    return {name: content for name, content in _json(folder, "code.json").items() if isinstance(content, str)}
+
+
+def environment(folder: Folder) -> dict[str, Any]:
     """Return ``env.json``: where a run was started, with which versions, code and data."""
-    found = read_json(os.path.join(folder, "env.json"))
+    found = _json(folder, "env.json")
     made: dict[str, Any] = {name: value for name, value in found.items() if name not in ("git", "data", "config")}
     for name in ("git", "data"):
         try:
-            made[name] = table(found.get(name), text)
+            made[name] = table(found.get(name), shapes.text)
         except ValueError:
             continue
     if isinstance(found.get("config"), str):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from etude.config import run_files
-from etude.config.files import read_json
 from etude.errors import printable
 from etude.fast_dataclass import record
 from etude.report.records import CLOCK, Curve, Records
@@ -110,12 +109,9 @@ def plan_of(folder: Path) -> dict[str, Any]:
         return plan
     from etude.config.dump import flat
 
-    flags = read_json(folder / "env.json").get("flags")
+    flags = run_files.environment(folder).get("flags")
     given = {f"--{name}": value for name, value in flags.items()} if isinstance(flags, dict) else {}
-    try:
-        return flat((folder / "plan.yaml").read_text(encoding="utf-8", errors="replace")) | given
-    except OSError:
-        return {}
+    return flat(run_files.text(folder, "plan.yaml")) | given
 
 
 def _keys(kind: str, one: dict[str, Any], two: dict[str, Any]) -> list[Difference]:
@@ -207,7 +203,7 @@ def _commit(env: Mapping[str, Any]) -> Any:
 
 def _kept(folder: Path) -> dict[str, str]:
     """Return the texts of the imported files by their path in the project."""
-    return {name: text for name, text in read_json(folder / "code.json").items() if isinstance(text, str)}
+    return run_files.code(folder)
 
 
 def _file_change(name: str, before: str | None, after: str | None) -> list[Found]:
@@ -226,7 +222,7 @@ def _uncommitted_of(folder: Path) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     lines: list[str] = []
     heading = False
-    for line in _text_of(folder / "code.diff").splitlines():
+    for line in run_files.text(folder, "code.diff").splitlines():
         if line.startswith("diff --git "):
             lines = found.setdefault(line.rpartition(" b/")[2], [])
             heading = True
@@ -251,10 +247,3 @@ def _extent(change: str) -> str:
     signs = [line[:1] for line in change.splitlines()]
     mark = hashlib.sha256(change.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"+{signs.count('+')} −{signs.count('-')} lines ({mark})"
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

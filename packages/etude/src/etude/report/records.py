@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from etude.config.run_files import is_inside
 from etude.report import formats
 from etude.report.formats import Normalise, Point, RecordFormat
 from etude.report.lines import WHOLE, Lines, number
@@ -131,7 +132,9 @@ def record_files(folder: Path) -> list[tuple[Path, Callable[[], Normalise], str]
     """Return the files of a run folder that hold records, each with a reader of its rows and their key of the step."""
     here = os.fspath(folder)
     own = [
-        (Path(path), _native, key) for name, key in _STEPS.items() if os.path.isfile(path := os.path.join(here, name))
+        (Path(path), _native, key)
+        for name, key in _STEPS.items()
+        if os.path.isfile(path := os.path.join(here, name)) and is_inside(here, path)
     ]
     found = format_of(folder) if not own else None
     return own if found is None else [(found[1], found[0].reader, found[0].step_key)]
@@ -141,7 +144,7 @@ def format_of(folder: Path) -> tuple[RecordFormat, Path] | None:
     """Return the format of another system's records in a run folder, and their file; None if there are none."""
     for one in formats.known():
         file = one.find(folder)
-        if file is not None:
+        if file is not None and is_inside(folder, file):
             return one, file
     return None
 

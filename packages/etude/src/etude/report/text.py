@@ -130,9 +130,9 @@ def saved(info: RunInfo) -> list[str]:
 
 def best_checkpoint(info: RunInfo) -> tuple[str, str]:
     """Return the name of the best checkpoint, saved or not, and why it is: by the config, else by the main metric."""
-    try:
-        return (info.path / "checkpoints" / "best").read_text(encoding="utf-8").strip(), "best"
-    except (OSError, UnicodeDecodeError):
+    if best := run_files.text(info.path, "checkpoints/best").strip()[:200]:
+        return best, "best"
+    else:
         step = info.best.get(info.main_metric, (0.0, -1))[1]
         return f"step-{step:09}", f"best {printable(info.main_metric)}"
 
@@ -146,9 +146,10 @@ def checkpoints(folder: Path) -> list[str]:
 def log_file(folder: Path) -> Path | None:
     """Return the file with the lines that the run printed."""
     if (folder / "log.txt").is_file():
-        return folder / "log.txt"
+        return folder / "log.txt" if run_files.is_inside(folder, folder / "log.txt") else None
     found = [*sorted(folder.glob("*.log")), *sorted(folder.glob("*/*.log")), *sorted(folder.glob("log*.txt"))]
-    return found[-1] if found else None
+    inside = [path for path in found if path.is_file() and run_files.is_inside(folder, path)]
+    return inside[-1] if inside else None
 
 
 def log_tail(folder: Path, count: int, *, summary: bool = True) -> list[str]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import etude
 from etude.config import run_files
-from etude.config.files import read_json, replace_text
+from etude.config.files import replace_text
 from etude.config.secrets import hide_diff, hide_text
 from etude.errors import ConfigError, printable
 from etude.errors.own_code import own_folders
@@ -213,7 +213,7 @@ class Changed:
 
 def changed_code(folder: Path, roots: Iterable[Path]) -> list[Changed]:
     """Return which of the imported files differ from those that the run recorded when it began."""
-    before = {name: text for name, text in read_json(folder / "code.json").items() if isinstance(text, str)}
+    before = run_files.code(folder)
     now = imported_files(roots) if before else {}
     found = []
     for name in sorted(before.keys() & now.keys()):

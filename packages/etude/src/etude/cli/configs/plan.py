@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from etude.cli.flags import add_cfg_options, add_config, add_dialect, positive, seconds
-from etude.errors import UserError
+from etude.errors import UserError, printable
 from etude.inspection.points import POINTS
 from etude.preview.long_run import Done
 from etude.units import counted, human
@@ -69,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
             print(f"epoch {act.epoch}  step {act.step}  {act.point:<16} {act.who}")
     else:
         for block in story.blocks:
-            print(hide_secrets_of(tree, "\n".join(block)) + "\n")
+            print("\n".join(printable(hide_secrets_of(tree, line)) for line in block) + "\n")
         _print_curves(story.curves)
         for note in story.notes:
-            print(f"note       {note}")
+            print(f"note       {printable(note)}")
     if args.plot is not None:
         from etude.preview.draw import save_plot
 
@@ -382,9 +382,9 @@ def _print_curves(curves: Curves) -> None:
         seen.setdefault(tuple(curve), []).append(name)
     for points, names in seen.items():
         if len({value for _, value in points}) == 1:
-            print(f"constant   {_listed(names)}: {points[0][1]:g}")
+            print(f"constant   {printable(_listed(names))}: {points[0][1]:g}")
             continue
-        print(f"curve      {_listed(names)}")
+        print(f"curve      {printable(_listed(names))}")
         print("\n".join(text_plot(points)))
         print(f"{'':>10}step {points[0][0]:g}{'':<50}step {points[-1][0]:g}")
 

@@ -97,7 +97,7 @@ def _record(one: RunInfo, changed: dict[str, Any]) -> dict[str, Any]:
 def _print_csv(runs: list[RunInfo], changed: dict[Any, dict[str, Any]]) -> None:
     metrics = list(dict.fromkeys(name for one in runs for name in one.best))
     keys = list(dict.fromkeys(key for one in runs for key in changed[one.path]))
-    writer = csv.writer(sys.stdout)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(["name", "state", "step", "began", "seconds", *(f"best {m}" for m in metrics), *keys])
     for one in runs:
         best = [one.best[m][0] if m in one.best else "" for m in metrics]

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from etude.cli.escaped import CLEAR
     from etude.report.records import Records
     from etude.report.runs import find_run, summarise
     from etude.report.text import chosen, show
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         if not records.curves:
             page.append("nothing is recorded yet")
         if args.follow and sys.stdout.isatty():
-            print("\x1b[2J\x1b[H", end="")
+            print(CLEAR, end="")
         print("\n".join(page), flush=True)
         if not args.follow or info.state != "running":
             return 0
