@@ -11,7 +11,7 @@ around renaming and deleting.
 
 With ``--security`` it lists every socket that jobs of two processes listen on while they train, are killed and start
 again; kills launchers at random moments, and counts the processes that they leave; and overwrites what is in the store of
-a job with pickles and rubbish.
+a job with pickles and rubbish. Then it gives every hostile input and file of tests/security/hostile.py to the command that reads it.
 
 With ``--s3`` the checkpoints are on moto's S3 server on loopback (extra ``test``): lives are killed, the server is gone,
 slow or silent, and the newest checkpoint is damaged between two lives (see tests/faults/store_lives.py).

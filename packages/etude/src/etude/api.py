@@ -19,6 +19,7 @@ from etude.errors import ConfigError, Finding, UserError, place_of, printable
 from etude.errors.spelling import suggest
 from etude.fast_dataclass import record, replace
 from etude.inspection.paths import missing_data
+from etude.inspection.user_code import refuse_code
 from etude.plan import Plan
 from etude.session import folder
 from etude.units import Amount
@@ -71,20 +72,25 @@ def load_plan(
     if Path(config).name == "plan.yaml" and _is_of_script(Path(config)):
         raise made_in_python(Path(config).parent)
     if Path(config).is_dir() and (Path(config) / "plan.yaml").is_file():
-        return _plan_of_run(Path(config), overrides, dialect)
+        return _plan_of_run(Path(config), overrides, dialect, options)
     found, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
     try:
         # A dialect may have its native config lowered by the native dialect; the run is still one of its own.
-        return replace(found.lower(tree), dialect=found.name), tree
+        plan = replace(found.lower(tree), dialect=found.name)
     except ConfigError as error:
         # Lowering stops at what it cannot read; `check` goes on, so that one look shows all mistakes.
         wrong = sorted((one for one in found.check(tree) if one.severity == "error"), key=place_of)
         raise ConfigError(wrong or error.findings) from None
+    if (options or {}).get("no_python_config"):
+        refuse_code(plan, tree)
+    return plan, tree
 
 
-def _plan_of_run(run: Path, overrides: Sequence[str], dialect: str) -> tuple[Plan, Tree]:
+def _plan_of_run(
+    run: Path, overrides: Sequence[str], dialect: str, options: dict[str, Any] | None
+) -> tuple[Plan, Tree]:
     """Return the plan that a run was started with. Imports and data are looked for where its config was."""
-    plan, tree = load_plan(run / "plan.yaml", overrides, dialect=dialect)
+    plan, tree = load_plan(run / "plan.yaml", overrides, dialect=dialect, options=options)
     return replace(plan, files=(str(folder.config_of(run)), *plan.files)), tree
 
 

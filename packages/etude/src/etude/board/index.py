@@ -225,8 +225,8 @@ def _mark(folder: Path, state: str) -> tuple[Any, ...]:
     """Return what changes when a run writes. One that has ended writes its status first when it goes on."""
     found: list[Any] = []
     here = os.fspath(folder)
-    files = [] if state in (FINISHED, FAILED) else [file for file, *_ in record_files(folder)]
-    for path in (*files, os.path.join(here, "status.json")):
+    files: list[Path] = [] if state in (FINISHED, FAILED) else [file for file, *_ in record_files(folder)]
+    for path in (*map(os.fspath, files), os.path.join(here, "status.json")):
         try:
             facts = os.stat(path)
         except OSError:

@@ -23,6 +23,14 @@ def add_dialect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dialect", default="", metavar="D", help="dialect of the config (default: detected)")
 
 
+def add_no_code(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--no-python-config",
+        action="store_true",
+        help="refuse what runs code of yours: Python configs, imports, dotted paths to your modules",
+    )
+
+
 def add_best(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--best", nargs="?", const=True, default=False, metavar="METRIC", help="use the best checkpoint, not the newest"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude.checkpoint.storage import trust
-from etude.cli.flags import add_dialect, count, positive, seconds
+from etude.cli.flags import add_dialect, add_no_code, count, positive, seconds
 from etude.dist import reports
 from etude.dist.world import World, is_here
 from etude.errors import UserError, printable
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     safety.add_argument("--strict", action="store_true", help="refuse to resume with code that has changed")
     safety.add_argument("--trust", action="store_true", help="load pickles that contain code, and execute it")
     safety.add_argument("--trust-owner", action="store_true", help="resume from files owned by another user")
-    safety.add_argument("--no-python-config", action="store_true", help="refuse Python configs, which run code")
+    add_no_code(safety)
     add_flags(parser)
 
 

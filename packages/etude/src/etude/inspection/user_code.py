@@ -7,7 +7,7 @@ A config in YAML, TOML or JSON is data, but it may name code. ``etude check`` sa
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from etude.config.files import display
@@ -15,7 +15,7 @@ from etude.config.imports import find_imports, is_folder
 from etude.config.tree import Tree
 from etude.errors import ConfigError, Finding
 from etude.fast_dataclass import field_names, record
-from etude.inspection.binding_tables import table_of
+from etude.inspection.index import table_of
 from etude.plan import Place, Plan, Spec
 
 #: Packages whose classes do what their names say and run nothing that a config could name.
@@ -48,10 +48,18 @@ def ways_in(plan: Plan, tree: Tree | None = None) -> list[Way]:
 
 def refuse_code(plan: Plan, tree: Tree | None = None) -> None:
     """Raise for a plan that runs code of its own, under ``--no-python-config``."""
-    own = [way for way in ways_in(plan, tree) if way.own]
-    if own:
-        hint = "leave out --no-python-config if you trust it"
-        raise ConfigError([Finding(str(w.at), f"{w.what} runs code, and --no-python-config forbids that", hint) for w in own])
+    if refused := refusals(ways_in(plan, tree)):
+        raise ConfigError(refused)
+
+
+def refusals(ways: Iterable[Way]) -> list[Finding]:
+    """Return a finding for each way into code that is no part of Étude and torch."""
+    hint = "leave out --no-python-config if you trust it"
+    return [
+        Finding(str(way.at), f"{way.what} runs code, and --no-python-config forbids that", hint)
+        for way in ways
+        if way.own
+    ]
 
 
 def _imports(plan: Plan) -> Iterator[Way]:
@@ -90,7 +98,7 @@ def _is_scoped(spec: Spec, plan: Plan) -> bool:
 
 
 def _is_known(name: str, plan: Plan) -> bool:
-    """Return whether a dotted path leads into a package that is known, and not into a folder of the user of its name."""
+    """Return whether a dotted path leads into a known package, and not into a folder of the user that is called so."""
     if not any(name.startswith(f"{package}.") for package in _KNOWN):
         return False
     top = name.partition(".")[0]

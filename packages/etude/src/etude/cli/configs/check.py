@@ -11,18 +11,23 @@ from __future__ import annotations
 import argparse
 import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
-from etude.cli.flags import add_cfg_options, add_dialect
+from etude.cli.flags import add_cfg_options, add_dialect, add_no_code
 from etude.errors import ConfigError, Finding, place_of, printable
+from etude.fast_dataclass import replace
 from etude.units import counted
+
+if TYPE_CHECKING:
+    from etude.inspection.user_code import Way
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("configs", metavar="CONFIG", nargs="+", help="config files, and key=value to change a value")
     add_cfg_options(parser)
     add_dialect(parser)
-    parser.add_argument("--no-python-config", action="store_true", help="refuse Python configs, which run code")
+    add_no_code(parser)
     parser.set_defaults(overrides=[])
 
 
@@ -62,12 +67,15 @@ def _uncollected() -> Iterator[None]:
 def report(config: str, overrides: Sequence[str], *, dialect: str = "", python: bool = True) -> int:
     """Print what is wrong with one config, and whether that is much."""
     try:
-        findings, ran = inspect(config, overrides, dialect=dialect, python=python)
+        findings, ran, ways = inspect(config, overrides, dialect=dialect, python=python)
     except ConfigError as error:
-        findings, ran = list(error.findings), []
+        findings, ran, ways = list(error.findings), [], []
     if ran:
         them, it = ("this Python file", "it") if len(ran) == 1 else ("these Python files", "them")
         print(f"{', '.join(ran)}: Étude runs {them} to read {it} (--no-python-config forbids that)")
+    for way in ways if python else ():
+        if way.own:
+            print(printable(f"{way.at}: {way.what}: a run of this config runs that code"))
     for finding in sorted(findings, key=place_of):
         print(printable(str(finding)))
     errors = sum(finding.severity == "error" for finding in findings)
@@ -79,9 +87,11 @@ def report(config: str, overrides: Sequence[str], *, dialect: str = "", python: 
 
 def inspect(
     config: str, overrides: Sequence[str] = (), *, dialect: str = "", python: bool = True
-) -> tuple[list[Finding], list[str]]:
-    """Return everything that is wrong with a config, and the Python files that were run to find it."""
+) -> tuple[list[Finding], list[str], list[Way]]:
+    """Return everything that is wrong with a config, the Python files that were run to find it, and what else a run
+    of it would run."""
     from etude import dialects, registry
+    from etude.inspection.user_code import refusals, ways_in
 
     registry.load_builtins()
     if config.endswith(".py"):
@@ -95,7 +105,14 @@ def inspect(
     from etude.config.files import display
 
     ran = [display(file) for file in tree.files if file.endswith(".py") and not _comes_along(file)]
-    return sorted(found.check(tree), key=place_of), ran
+    findings = found.check(tree)
+    ways: list[Way] = []
+    with suppress(ConfigError):  # what cannot be lowered runs nothing
+        plan = replace(found.lower(tree), dialect=found.name)
+        ways = ways_in(plan, tree)
+    if not python:
+        findings = [*findings, *refusals(ways)]
+    return sorted(findings, key=place_of), ran, ways
 
 
 def _comes_along(file: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from etude.cli.flags import add_cfg_options, add_config, add_dialect, positive, seconds
+from etude.cli.flags import add_cfg_options, add_config, add_dialect, add_no_code, positive, seconds
 from etude.errors import UserError, printable
 from etude.inspection.points import POINTS
 from etude.preview.long_run import Done
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--acts", action="store_true", help="print every call of every hook, one per line")
     add_dialect(parser)
+    add_no_code(parser)
     many = parser.add_argument_group("several processes")
     many.add_argument("--nproc", type=positive, default=1, metavar="N", help="processes per machine")
     many.add_argument("--nodes", "--nnodes", type=positive, default=1, metavar="N", help="number of machines")
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     from etude.config.dump import hide_secrets_of
 
     compat.install()
-    plan, tree = load_plan(args.config, [*args.overrides, *args.cfg_options], dialect=args.dialect)
+    plan, tree = load_plan(args.config, [*args.overrides, *args.cfg_options], dialect=args.dialect, options=vars(args))
     plan = require_sound(plan)
     count = args.nproc * args.nodes
     driven = dialects.of(plan).drives_itself
