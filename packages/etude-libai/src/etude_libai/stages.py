@@ -59,7 +59,8 @@ def misfits(dist: Mapping[str, Any], processes: int) -> Iterator[tuple[str, str,
         return
     key = TENSOR if tensor > 1 else PIPELINE
     given = [f"{name}={size}" for name, size in ((TENSOR, tensor), (PIPELINE, pipeline)) if size > 1]
-    said = f"{' and '.join(given)} need{'' if len(given) > 1 else 's'} {'' if processes < product else 'a multiple of '}{product} processes"
+    count = f"{product} processes" if processes < product else f"a multiple of {product} processes"
+    said = f"{' and '.join(given)} need{'' if len(given) > 1 else 's'} {count}"
     down = processes // product * product
     numbers = f"--nproc {down} or --nproc {down + product}" if down else f"--nproc {product}"
     yield key, f"{said}; {processes} {'was' if processes == 1 else 'were'} started", f"start them with {numbers}"
