@@ -73,7 +73,8 @@ def report(config: str, overrides: Sequence[str], *, dialect: str = "", python: 
     if ran:
         them, it = ("this Python file", "it") if len(ran) == 1 else ("these Python files", "them")
         print(f"{', '.join(ran)}: Étude runs {them} to read {it} (--no-python-config forbids that)")
-    for way in ways if python else ():
+    # A config that is a program may run anything anyway.
+    for way in ways if python and not ran else ():
         if way.own:
             print(printable(f"{way.at}: {way.what}: a run of this config runs that code"))
     for finding in sorted(findings, key=place_of):
