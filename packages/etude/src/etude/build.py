@@ -21,6 +21,7 @@ import torch
 from etude import dialects, registry
 from etude.checkpoint.plan_changes import facts
 from etude.config.imports import is_folder
+from etude.core.cut import CutForward
 from etude.core.evaluation import Evaluation, by_name, require_metric
 from etude.core.forward import Forward
 from etude.core.hook import FunctionHook, Hook, HookTable, require_points
@@ -132,7 +133,7 @@ def assemble(plan: Plan, options: Options) -> Run:
     if update is not step:
         run.extra_parts["step"] = step
     # DDP sends buffers around at every call; an evaluation calls the module itself.
-    seen = forward if peers is None or wrapped.pipe is not None else Forward(model, losses)
+    seen = forward if peers is None else forward_of(wrapped, losses, model)
     run.evaluation = Evaluation(seen, _metrics(plan, device), autocast=getattr(update, "autocast", step.autocast))
     for hook_plan in plan.hooks:
         run.hooks.add(_hook(hook_plan, run))
@@ -173,11 +174,12 @@ def _wrapped(
     return wrapped, built()
 
 
-def forward_of(wrapped: Wrapped, losses: dict[str, Callable[..., torch.Tensor]]) -> Forward:
-    """Return what calls the wrapped model and computes its losses."""
-    if wrapped.pipe is None:
-        return Forward(wrapped.called, losses)
-    return PipelinedForward(wrapped.pipe, losses, wrapped.model)
+def forward_of(wrapped: Wrapped, losses: dict[str, Callable[..., torch.Tensor]], called: Any = None) -> Forward:
+    """Return what calls the wrapped model, or ``called`` in its place, and computes its losses."""
+    if wrapped.pipe is not None:
+        return PipelinedForward(wrapped.pipe, losses, wrapped.model)
+    called = wrapped.called if called is None else called
+    return Forward(called, losses) if wrapped.context is None else CutForward(wrapped.context, losses, called)
 
 
 def step_of(forward: Forward) -> type[Step]:

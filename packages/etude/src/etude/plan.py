@@ -331,6 +331,8 @@ class Parallel:
         if self.tensor.size > 1 and self.pipeline.size > 1 and self.pipeline.splits_backward:
             text = f"parallel.pipeline.schedule: {self.pipeline.schedule} splits backward passes"
             found.append((f"{text}, which torch cannot with parallel.tensor", "write 1f1b or interleaved_1f1b"))
+        if self.context.size > 1 and self.pipeline.size > 1:
+            found.append(("parallel.context and parallel.pipeline do not work together", "leave out one of them"))
         if self.context.size > 1 and not losses:
             found.append(("with parallel.context the loss has to be named", "write loss: …"))
         return found

@@ -52,7 +52,6 @@ from etude.build import overfit as make_overfit
 from etude.config.tree import Tree
 from etude.core import loop as loops
 from etude.core.evaluation import Evaluation, by_name, require_metric
-from etude.core.forward import Forward
 from etude.core.hook import FunctionHook, Hook, HookTable, require_call, require_points
 from etude.core.predict import predict
 from etude.core.run import Run
@@ -213,7 +212,7 @@ class Trainer:
         losses = whole_losses({"loss": fitted(loss)} if loss is not None else {}, self.mesh)
         # Ranks evaluate different numbers of batches. DDP would wait for the others in each, so `plain` bypasses it.
         self.forward = forward_of(self.wrapped, losses)
-        self.plain = Forward(self.model, losses) if self.wrapped.pipe is None else self.forward
+        self.plain = forward_of(self.wrapped, losses, self.model)
         self.step = step_of(self.forward)(
             self.forward,
             self.optimizers,

@@ -131,6 +131,34 @@ def test_every_schedule_gives_the_curve_of_one_process(jobs, folder, alone, npro
     assert gap(alone(), folder / name) < 5e-6
 
 
+@pytest.mark.parametrize(
+    ("nproc", "parallel"),
+    sample([(2, "{%s}"), (4, "{%s, strategy: fsdp}"), (4, "{%s, tensor: 2}"), (4, "{%s}")], (0, 2)),
+)
+def test_sequences_in_parts_give_the_curve_of_one_process(jobs, folder, alone, nproc, parallel):
+    """Labels that do not count are spread unevenly over the parts; activations are computed again."""
+    changes = ("+data.train.dataset.ignore=0.3", "+train.gradient_checkpointing=[Block]")
+    name = f"context-{nproc}-{len(parallel)}"
+    split = parallel % "context: {size: 2, buffers: {table: 0}}"
+    jobs.run(*TRAIN, name, *changes, f"+parallel={split}", cwd=folder, nproc=nproc)
+    if nproc == 2 or "tensor" in parallel:  # over shares of the data, each has a mean of its own labels
+        assert gap(alone(*changes), folder / name) < 5e-6
+    else:
+        assert gap(alone(*changes), folder / name) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["+parallel.context=2"], "name its tables of positions under buffers"),
+        (["+parallel.context={size: 2, buffers: {tables: 0}}"], "no buffer 'tables'; did you mean 'table'?"),
+        (["+parallel.context=2", "+model.length=15", "+data.train.dataset.length=15"], "a length of 16 would fit"),
+    ],
+)
+def test_sequences_that_cannot_be_cut_are_refused(jobs, folder, changes, words):
+    assert words in jobs.run(*TRAIN, "refused", *changes, cwd=folder, code=2).output
+
+
 STAGES = "+parallel={pipeline: {size: 2, microbatches: 4}, tensor: 2}"
 FSDP = "+parallel={tensor: 2, strategy: fsdp}"
 

@@ -12,14 +12,15 @@ from torch import nn
 
 from etude import torch_private
 from etude.dist import shards, stages
-from etude.dist.mesh import Mesh
+from etude.dist.mesh import AXES, Mesh
 from etude.dist.world import World
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
-from etude.fast_dataclass import record
+from etude.fast_dataclass import record, replace
 from etude.plan import Parallel
 
 if TYPE_CHECKING:
+    from etude.dist.context import Context
     from etude.dist.pipeline import Pipe
 
 _CARRIER = "_etude_carrier"
@@ -40,6 +41,8 @@ class Wrapped:
     finish: Callable[[Iterable[Any]], None] | None = None
     #: The stages of this rank, if the model lies in stages.
     pipe: Pipe | None = None
+    #: The part of sequences that is this rank's, if they are cut.
+    context: Context | None = None
     #: The ranks that hold the same layers; None: all of them.
     stage: Any = None
     #: A parameter beside the model's, whose gradient travels with theirs: see :class:`~etude.dist.peers.Peers`.
@@ -78,10 +81,10 @@ def wrap(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device,
     strategy = strategy_of(parallel, mesh)
     if mesh.size == 1:
         return Wrapped(model, model, lambda last: None)
-    if mesh.sizes["context"] > 1:
-        raise ConfigError("parallel.context does not train yet", at=str(parallel.at))
     if by_hand and mesh.is_split:
         raise ConfigError("an update of your own cannot be used with a model that is split", at=str(parallel.at))
+    if mesh.sizes["context"] > 1:
+        return _cut(model, parallel, mesh, device, strategy)
     if mesh.sizes["pipeline"] > 1:
         return _in_stages(model, parallel, mesh, device, strategy)
     if mesh.sizes["tensor"] > 1:
@@ -98,6 +101,23 @@ def wrap(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device,
     return _sharded(model, parallel, _data_mesh(mesh, device, strategy), device)
 
 
+def _cut(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device, strategy: str) -> Wrapped:
+    """Cut sequences; gradients of parts are averaged as those of samples are."""
+    from etude.dist.context import Context
+
+    mesh.connect(device.type)
+    context = Context(model, parallel.context, mesh)
+    if mesh.sizes["tensor"] > 1:
+        made = _over_tensor(model, parallel, mesh, device, strategy)
+    elif strategy == "ddp":
+        require_trainable(model, parallel)
+        made = _data_parallel(model, parallel, device, alike=False)
+    else:
+        require_trainable(model, parallel)
+        made = _sharded(model, parallel, _data_mesh(mesh, device, strategy), device)
+    return replace(made, context=context)
+
+
 def _over_tensor(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device, strategy: str) -> Wrapped:
     """Split single layers first; what trains on other samples comes over that. DDP knows no DTensors."""
     from etude.dist import kernels, tensor
@@ -111,7 +131,7 @@ def _over_tensor(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch
         return Wrapped(model, model, lambda last: None, finish=kernels.finish)
     data = _data_mesh(mesh, device, strategy)
     # So that torch sums over all of these ranks with one message.
-    names = (*data.mesh_dim_names, "tensor")
+    names = tuple(axis for axis in AXES if axis in "_".join((*data.mesh_dim_names, "tensor")).split("_"))
     mesh.connect(device.type)[names]._flatten("_".join(names))
     if strategy != "ddp":
         return _sharded(model, parallel, data, device)
@@ -183,7 +203,8 @@ def _data_mesh(mesh: Mesh, device: torch.device, strategy: str) -> Any:
     return last if len(axes) == 1 else devices["copy", f"{axes[-1]}_context"]
 
 
-def _data_parallel(model: nn.Module, parallel: Parallel, device: torch.device) -> Wrapped:
+def _data_parallel(model: nn.Module, parallel: Parallel, device: torch.device, *, alike: bool = True) -> Wrapped:
+    """``alike``: all ranks have the same buffers."""
     if parallel.compression == "bf16" and device.type == "cpu":
         raise ConfigError("parallel.compression: bf16 needs a GPU", at=str(parallel.at), hint="write fp16, or powersgd")
     carrier = _carrier(parallel, device)
@@ -197,6 +218,7 @@ def _data_parallel(model: nn.Module, parallel: Parallel, device: torch.device) -
         gradient_as_bucket_view=parallel.bucket_view,
         bucket_cap_mb=parallel.bucket_mb,
     )
+    made.broadcast_buffers = alike
     if carrier is not None:
         delattr(model, _CARRIER)  # DDP keeps it; nothing else is to see it
     _compress(made, parallel.compression)
