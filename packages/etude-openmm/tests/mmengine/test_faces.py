@@ -19,7 +19,7 @@ imports.install()
 from mmengine.config import Config, ConfigDict  # noqa: E402
 from mmengine.config.utils import _get_external_cfg_base_path, _get_package_and_cfg_path  # noqa: E402
 from mmengine.dataset import BaseDataset  # noqa: E402
-from mmengine.fileio import FileClient, get, load  # noqa: E402
+from mmengine.fileio import FileClient, get  # noqa: E402
 from mmengine.fileio.backends import BaseStorageBackend, backends, prefix_to_backends, register_backend  # noqa: E402
 from mmengine.fileio.handlers.registry_utils import file_handlers  # noqa: E402
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, EMAHook, LoggerHook  # noqa: E402
@@ -121,8 +121,6 @@ def test_clients_are_made_once_and_know_their_backend(tmp_path: Path) -> None:
     assert FileClient.infer_client(uri=str(tmp_path)).get_text(tmp_path / "a.json") == '{"a": 1}'
     with pytest.raises(ValueError, match="Backend hadoop is not supported"):
         FileClient("hadoop")
-    with pytest.raises(TypeError, match="must be a filepath str or a file-object"):
-        load(1)
 
 
 def test_configs_of_installed_packages_are_looked_up(tmp_path: Path) -> None:

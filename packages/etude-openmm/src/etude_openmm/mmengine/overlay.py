@@ -16,9 +16,17 @@ from etude.registry import resolve
 from etude_openmm.mmengine import names
 
 _BEGINNINGS = tuple(f"{module}." for module in names.FROM_DISK[""])
-_LIVE = "etude_openmm.mmengine.live.patches"
+_CHANGES = "etude_openmm.mmengine.patches"
 #: Module → the function that changes it: where today's torch breaks it, or Étude promises more.
-_PATCHES = {"mmengine.dataset.base_dataset": f"{_LIVE}:name_the_transform"}
+_PATCHES = {
+    "mmengine.dataset.base_dataset": f"{_CHANGES}:name_the_transform",
+    "mmengine.fileio.backends.lmdb_backend": f"{_CHANGES}:open_databases_once",
+    "mmengine.fileio.backends.local_backend": f"{_CHANGES}:write_whole_files",
+    "mmengine.fileio.handlers.pickle_handler": f"{_CHANGES}:read_pickles_as_data",
+    "mmengine.fileio.handlers.yaml_handler": f"{_CHANGES}:read_yaml_as_data",
+    "mmengine.fileio.io": f"{_CHANGES}:name_the_file",
+    "mmengine.utils.progressbar": f"{_CHANGES}:follow_standard_output",
+}
 _MISSING = "it comes from mmengine itself, of which none is installed: pip install mmengine-lite (or mmengine)"
 
 

@@ -7,10 +7,8 @@
     checks/       finds wrong names, arguments and typos, without importing anything
     registries/   Registry, build_from_cfg, scopes, MMEngine's 23 root registries
     init/         rules and functions of weight initialisation, BaseModule
-    file_io/      load, dump, list_from_file, file backends, pickles that execute nothing
-    utils/        is_str … to_ntuple, Timer, ProgressBar, paths, versions
     live/         checkpoints, process groups, and adapters for converted configs
 
 Modules that end in ``_v1`` are mmcv 1.x's where the two differ; ``_v2``, or no suffix, are MMEngine's.
-Configs, registries, ``utils``, ``managers`` and ``logging*`` do not import torch.
+Configs, registries and ``logging*`` import neither torch nor mmengine.
 """

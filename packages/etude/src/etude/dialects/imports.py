@@ -50,7 +50,7 @@ class Served(ModuleType):
             self.__dict__[name] = value
             return value
         full = f"{self.__name__}.{name}"
-        if full in _tables_for(full).modules:
+        if full in _tables_for(full).modules or _from_disk(full) is not None:
             return importlib.import_module(full)
         if name.startswith("__"):
             raise AttributeError(name)

@@ -39,9 +39,9 @@ from etude_openmm.mmcv1.live.utils import environment
 from etude_openmm.mmcv1.live.utils.dist import get_dist_info, init_dist
 from etude_openmm.mmcv1.projects import Project, project_of
 from etude_openmm.shared.config.config_v1 import Config
+from etude_openmm.shared.importing import import_modules_from_strings
 from etude_openmm.shared.logging import FORMAT, quiet_console
 from etude_openmm.shared.reading.source import is_missing, near_checkpoint
-from etude_openmm.shared.utils.importing import import_modules_from_strings
 
 if TYPE_CHECKING:
     from etude.build import Options

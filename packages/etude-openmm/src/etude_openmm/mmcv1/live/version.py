@@ -11,10 +11,11 @@ import os
 import re
 from functools import cache
 
+from mmengine.utils.version_utils import digit_version
+
 from etude.dialects import ownership
 from etude_openmm.shared import old_numpy
 from etude_openmm.shared.live.checkpoint_v1 import MMCV_VERSION
-from etude_openmm.shared.utils.version import digit_version
 
 #: The environment variable that says which version ``mmcv.__version__`` is, whatever a project accepts.
 SETTING = "ETUDE_MMCV_VERSION"

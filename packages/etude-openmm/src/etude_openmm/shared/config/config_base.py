@@ -20,8 +20,8 @@ from etude_openmm.shared.errors import (
     ConfigKeyError,
     ConfigTypeError,
 )
+from etude_openmm.shared.importing import import_modules_from_strings
 from etude_openmm.shared.reading.source import SUFFIXES
-from etude_openmm.shared.utils.importing import import_modules_from_strings
 
 _SLOTS = ("_cfg_dict", "_filename", "_text")
 

@@ -7,8 +7,9 @@ import re
 import warnings
 from typing import Any
 
+import yaml
+
 from etude_openmm.shared.project_names import MODULE2PACKAGE
-from etude_openmm.shared.utils.path import check_file_exist
 
 PKG2PROJECT = MODULE2PACKAGE
 
@@ -27,17 +28,15 @@ def _get_package_and_cfg_path(cfg_path: str) -> tuple[str, str]:
 def _get_external_cfg_base_path(package_path: str, cfg_name: str) -> str:
     """Return the path of the config ``cfg_name`` in a package."""
     path = os.path.join(package_path, ".mim", "configs", cfg_name)
-    check_file_exist(path)
+    _require(path)
     return path
 
 
 def _get_cfg_metainfo(package_path: str, cfg_path: str) -> dict[str, Any]:
     """Return the (first) entry of a config in the model index of a package."""
-    from etude_openmm.shared.file_io.fileio import load
-
     found: dict[str, Any] = {}
-    for file in load(os.path.join(package_path, ".mim", "model-index.yml"))["Import"]:
-        for model in load(os.path.join(package_path, ".mim", file))["Models"]:
+    for file in _yaml(os.path.join(package_path, ".mim", "model-index.yml"))["Import"]:
+        for model in _yaml(os.path.join(package_path, ".mim", file))["Models"]:
             if "Config" not in model:
                 warnings.warn(f"{model} names no `Config`", stacklevel=2)
             else:
@@ -51,5 +50,15 @@ def _get_cfg_metainfo(package_path: str, cfg_path: str) -> dict[str, Any]:
 def _get_external_cfg_path(package_path: str, cfg_file: str) -> str:
     """Return the path of a config, as the model index of a package gives it."""
     path = os.path.join(package_path, _get_cfg_metainfo(package_path, cfg_file.split(".")[0])["Config"])
-    check_file_exist(path)
+    _require(path)
     return path
+
+
+def _yaml(file: str) -> Any:
+    with open(file, encoding="utf-8") as opened:
+        return yaml.safe_load(opened)
+
+
+def _require(file: str) -> None:
+    if not os.path.isfile(file):
+        raise FileNotFoundError(f'file "{file}" does not exist')

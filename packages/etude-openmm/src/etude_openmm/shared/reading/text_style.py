@@ -159,7 +159,7 @@ def base_file(name: str, path: str) -> tuple[str, str | None]:
         return os.path.join(os.path.dirname(path), name), None
     from importlib.metadata import PackageNotFoundError
 
-    from etude_openmm.shared.utils.version import get_installed_path
+    from etude_openmm.shared.packages import get_installed_path
 
     scope, _, inner = name.partition("::")
     try:

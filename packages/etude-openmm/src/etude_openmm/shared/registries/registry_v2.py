@@ -13,11 +13,11 @@ from typing import Any
 from etude.dialects.config_errors import making
 from etude.errors import OutOfScope
 from etude_openmm.shared.errors import ConfigKeyError, ConfigTypeError
+from etude_openmm.shared.importing import get_object_from_string
 from etude_openmm.shared.logging import log_warning, print_log
 from etude_openmm.shared.project_names import MODULE2PACKAGE, missing_project
 from etude_openmm.shared.registries.managers import DefaultScope, ManagerMixin
 from etude_openmm.shared.registries.registry_base import RegistryTree
-from etude_openmm.shared.utils.importing import get_object_from_string
 
 
 class Registry(RegistryTree):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+from mmengine.utils import deprecated_api_warning
 from torch import Tensor
 
 from etude_openmm.mmcv1.live.overlay import registries
 from etude_openmm.mmcv1.overlay import REGISTRIES
-from etude_openmm.shared.utils.misc import deprecated_api_warning
 
 _TRANSFORMERS = (
     "ATTENTION", "FEEDFORWARD_NETWORK", "POSITIONAL_ENCODING", "TRANSFORMER_LAYER", "TRANSFORMER_LAYER_SEQUENCE",
@@ -42,7 +42,7 @@ def _ffn(base: Any) -> Any:
     class FFN(base):  # type: ignore[misc]
         """The ``FFN`` of 1.x: it ignores unknown keywords, and has its activation as an attribute."""
 
-        @deprecated_api_warning({"dropout": "ffn_drop", "add_residual": "add_identity"}, cls_name="FFN")
+        @deprecated_api_warning({"dropout": "ffn_drop", "add_residual": "add_identity"}, cls_name="FFN")  # type: ignore[untyped-decorator]
         def __init__(
             self,
             embed_dims: int = 256,

@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from mmengine.fileio import FileClient, get_file_backend
+from mmengine.utils import is_seq_of
 
 from etude_openmm.mmengine import files
 from etude_openmm.mmengine.live.hooks.checkpoint_hook import CheckpointHook
 from etude_openmm.mmengine.live.hooks.hook import OUTDATED, DataBatch, Hook
 from etude_openmm.mmengine.live.hooks.upkeep_hooks import length_of
-from etude_openmm.shared.file_io.fileio import FileClient
-from etude_openmm.shared.file_io.storage import get_file_backend
 from etude_openmm.shared.live.divergence import lost_name, way_back
 from etude_openmm.shared.logging import log_warning
-from etude_openmm.shared.utils.misc import is_seq_of
 
 SUFFIX_TYPE = Sequence[str] | str
 

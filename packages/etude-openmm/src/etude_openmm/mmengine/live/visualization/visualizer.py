@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from mmengine.utils import is_seq_of
 
 from etude.dialects.properties import leads_to
 from etude_openmm.mmengine.live.dist.utils import master_only
@@ -18,7 +19,6 @@ from etude_openmm.mmengine.live.visualization.drawing import Drawing
 from etude_openmm.shared.logging import log_warning
 from etude_openmm.shared.registries.managers import ManagerMixin
 from etude_openmm.shared.registries.root import VISBACKENDS, VISUALIZERS
-from etude_openmm.shared.utils.misc import is_seq_of
 
 
 @VISUALIZERS.register_module()

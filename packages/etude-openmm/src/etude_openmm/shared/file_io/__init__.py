@@ -1,1 +1,0 @@
-"""File backends, ``load``/``dump``, and safe reading of pickles."""

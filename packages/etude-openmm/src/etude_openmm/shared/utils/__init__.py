@@ -1,1 +1,0 @@
-"""Helpers of ``mmcv.utils`` and ``mmengine.utils``. They import no torch."""
