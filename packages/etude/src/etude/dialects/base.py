@@ -1,4 +1,4 @@
-"""The ``Dialect`` protocol: the methods through which Étude uses a config language.
+"""The base classes of dialects: the methods through which Étude uses a config language.
 
 .. code-block:: text
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -63,7 +63,7 @@ class Flag:
         return self.name.lstrip("-").replace("-", "_")
 
 
-class Dialect(Protocol):
+class Dialect(ABC):
     """One config language. Methods with a body here do what a native plan needs."""
 
     #: The name in ``--dialect`` and :attr:`etude.plan.Plan.dialect`.
@@ -146,12 +146,12 @@ class Dialect(Protocol):
         """Return the error to report for an exception that the config caused; None if it did not."""
         return getattr(error, "etude_reported", None)
 
-    def require_loadable(self, run: str) -> None:
+    def require_loadable(self, run: str) -> None:  # noqa: B027 - most dialects have nothing to refuse
         """Raise an error if ``etude.load`` cannot build the model of a run of this dialect."""
 
     # -- plans and results -----------------------------------------------------------------------------------------
 
-    def prepare(self, run: Run) -> None:
+    def prepare(self, run: Run) -> None:  # noqa: B027 - most dialects build everything at once
         """Build the parts that a run builds only when it begins, so that its length and groups are known."""
 
     def rehearse(self, run: Run, record: Record) -> bool:
@@ -203,7 +203,7 @@ class Lowering(Protocol):
     def survey(self, tree: Tree) -> tuple[Plan | None, list[Finding]]: ...
 
 
-class Hosted(Dialect, Protocol):
+class Hosted(Dialect):
     """A dialect of a system whose own runner drives the run."""
 
     drives_itself: bool = True
@@ -275,7 +275,7 @@ def accepted(found: tuple[Plan, list[Finding]]) -> Plan:
     return plan
 
 
-class Packaged(Hosted, Protocol):
+class Packaged(Hosted):
     """A hosted dialect whose package has modules of the names below; each is imported when it is needed."""
 
     def module(self, name: str) -> Any:
