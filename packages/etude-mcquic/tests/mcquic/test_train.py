@@ -410,3 +410,8 @@ def test_a_module_that_cannot_be_run_is_named(tmp_path, monkeypatch, capsys):
     for name in ("nowhere.at.all", "mcquic.modules"):
         assert main(["exec", "-m", name]) == 2
         assert f"there is no module {name} to run" in capsys.readouterr().err
+
+
+def test_a_config_of_data_alone_runs_no_code_of_its_own(here, capfd):
+    assert main(["check", "config.yaml", "--no-python-config"]) == 0
+    assert "runs that code" not in capfd.readouterr().out

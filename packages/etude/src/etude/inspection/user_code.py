@@ -93,8 +93,12 @@ def _specs(value: Any) -> Iterator[Spec]:
 
 
 def _is_scoped(spec: Spec, plan: Plan) -> bool:
-    """Return whether a dialect of its own registries, whose names have scopes, looks this name up."""
-    return plan.dialect != "native" and table_of(spec.kind) is None
+    """Return whether a dialect of its own registries, whose names have scopes, looks this name up.
+
+    What a dialect does itself, its plans call by its name: ``mcquic.Images``.
+    """
+    own = spec.name.startswith(f"{plan.dialect}.")
+    return plan.dialect != "native" and (own or table_of(spec.kind) is None)
 
 
 def _is_known(name: str, plan: Plan) -> bool:
