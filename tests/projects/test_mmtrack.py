@@ -141,11 +141,11 @@ def test_the_function_of_torchvision_that_stark_tests_with_gives_the_same_bits_w
 
 OP = """\
 import torch
-from mmcv.ops import RoIPool
+from mmcv.ops import PSAMask
 
-pool = RoIPool(2)
+mask = PSAMask("collect", (3, 3))
 print("built")
-pool(torch.zeros(1, 1, 8, 8), torch.tensor([[0.0, 0, 0, 4, 4]]))
+mask(torch.zeros(1, 9, 8, 8))
 """
 
 
@@ -155,5 +155,5 @@ def test_an_op_that_exists_nowhere_is_an_error_when_it_is_called(projects: Proje
     done = projects.etude("exec", "script.py")
     assert done.returncode == 2, done.stderr
     assert "built" in done.stdout
-    assert "the op 'roi_pool_forward' of mmcv.ops needs compiled code" in done.stderr
+    assert "the op 'psamask_forward' of mmcv.ops needs compiled code" in done.stderr
     assert "pip install mmcv==1.7.2" in done.stderr

@@ -139,7 +139,9 @@ def test_etude_train_ends_in_the_bits_of_the_script(checkout: Path) -> None:
 
 def test_a_run_of_a_script_resumes(checkout: Path) -> None:
     etude(checkout, "train", "configs/line.py", "--seed", "3", "--work-dir", "whole", "-q")
-    etude(checkout, "train", "configs/line.py", "--work-dir", "half", "--resume-from", "whole/iter_3.pth", "--seed", "3")
+    etude(
+        checkout, "train", "configs/line.py", "--work-dir", "half", "--resume-from", "whole/iter_3.pth", "--seed", "3"
+    )
 
     (whole, _), (half, log) = result(checkout / "whole"), result(checkout / "half")
     assert [line["iter"] for line in log] == [4, 5, 6]

@@ -32,6 +32,7 @@ _UNITED = {
 REGISTRIES = ("ACTIVATION_LAYERS", "CONV_LAYERS", "NORM_LAYERS", "PADDING_LAYERS", "PLUGIN_LAYERS", "UPSAMPLE_LAYERS")
 
 _COMPILED = "mmcv._ext"
+_PLAIN_OPS = "etude_openmm.shared.ops.ext"
 _LIVE = "etude_openmm.mmcv1.live.overlay"
 #: Module of mmcv 2.x → the function that adds the names of 1.x.
 _RESTORED = {
@@ -68,19 +69,30 @@ def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
     if top is None:
         return None
     if module == _COMPILED:
-        return importlib.machinery.PathFinder.find_spec(module, [top])
+        return importlib.machinery.PathFinder.find_spec(module, [top]) or _plain_ops()
     return _spec(module, top, new=ownership.generation("mmcv") >= 2)
 
 
 def find_changed(module: str) -> importlib.machinery.ModuleSpec | None:
     """Return the spec to load a ``module`` of an original that needs a change; None for other modules.
 
-    These are a module of mmcv 2.x that newer numpy breaks, and the one of MMTracking that needs torchvision.
+    These are a module of mmcv 2.x that newer numpy breaks, its compiled ops where none were built, and the one of
+    MMTracking that needs torchvision.
     """
     if module == _NEEDS_TORCHVISION:
         return _spec_without_torchvision(module)
+    if module == _COMPILED:
+        top = _folder()
+        is_compiled = top is None or importlib.machinery.PathFinder.find_spec(module, [top]) is not None
+        return None if is_compiled else _plain_ops()
     top = _folder() if module == "mmcv.image.photometric" else None
     return _spec(module, top, new=False) if top is not None else None
+
+
+def _plain_ops() -> importlib.machinery.ModuleSpec | None:
+    """Return the spec that runs Étude's ops as ``mmcv._ext``."""
+    home = importlib.util.find_spec(_PLAIN_OPS)
+    return importlib.util.spec_from_file_location(_COMPILED, home.origin) if home and home.origin else None
 
 
 def _spec(module: str, top: str, *, new: bool) -> importlib.machinery.ModuleSpec | None:

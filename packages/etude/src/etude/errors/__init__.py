@@ -110,8 +110,11 @@ def optional(module: str, extra: str, purpose: str) -> Any:
         raise MissingExtra(module.partition(".")[0], extra, purpose) from None
 
 
-class OutOfScope(UserError, ImportError):
-    """A name of another system that Étude does not serve; the message says what to use instead."""
+class OutOfScope(UserError, ModuleNotFoundError):
+    """A name of another system that Étude does not serve; the message says what to use instead.
+
+    Projects try an import and go on without what is not there: they expect the error of a missing module.
+    """
 
 
 class UserCodeError(EtudeError):

@@ -15,6 +15,8 @@ from etude_openmm.shared.registries.registry_v1 import Registry, build_from_cfg
 from etude_openmm.shared.torch_utils import NORMS
 
 OPTIMIZERS = Registry("optimizer", scope="mmcv")
+#: Convolutions of ``mmcv.ops`` whose inner ``conv_offset`` has a rule of its own.
+_DEFORMABLE = {"DeformConv2d", "ModulatedDeformConv2d"}
 OPTIMIZER_BUILDERS = Registry("optimizer builder", scope="mmcv")
 
 #: The keys of ``paramwise_cfg``. mmcv ignores others, so a misspelt one is only a warning.
@@ -98,10 +100,13 @@ class DefaultOptimizerConstructor:
                 warnings.warn(f"{prefix} is duplicate. It is skipped since bypass_duplicate=True", stacklevel=2)
                 continue
             key = next((key for key in ordered if key in f"{prefix}.{name}"), None)
-            group |= self._rules(module, name) if key is None else self._custom(custom[key])
+            is_offset = bool(is_dcn_module) and "conv_offset" in prefix and isinstance(module, nn.Conv2d)
+            rules = self._rules(module, name, is_deformable=bool(is_dcn_module), is_offset=is_offset)
+            group |= rules if key is None else self._custom(custom[key])
             params.append(group)
         for child_name, child in module.named_children():
-            self.add_params(params, child, prefix=f"{prefix}.{child_name}" if prefix else child_name)
+            deformable = any(kind.__name__ in _DEFORMABLE for kind in type(module).__mro__)
+            self.add_params(params, child, f"{prefix}.{child_name}" if prefix else child_name, deformable)
 
     def _custom(self, rule: Mapping[str, Any]) -> dict[str, Any]:
         group = {"lr": self._scaled_lr(rule.get("lr_mult", 1.0))}
@@ -109,19 +114,24 @@ class DefaultOptimizerConstructor:
             group["weight_decay"] = self.base_wd * rule.get("decay_mult", 1.0)
         return group
 
-    def _rules(self, module: nn.Module, name: str) -> dict[str, Any]:
+    def _rules(
+        self, module: nn.Module, name: str, *, is_deformable: bool = False, is_offset: bool = False
+    ) -> dict[str, Any]:
+        """Return the rules for a parameter; those of biases leave out the parts of a deformable convolution."""
         get, group = self.paramwise_cfg.get, {}
         norm = isinstance(module, NORMS)
         # As in mmcv, a Conv2d with one input channel counts as depth-wise, Conv1d and Conv3d never do.
         depthwise = isinstance(module, nn.Conv2d) and module.in_channels == module.groups
-        if name == "bias" and not norm:
+        if is_offset:
+            group["lr"] = self._scaled_lr(get("dcn_offset_lr_mult", 1.0))
+        elif name == "bias" and not norm and not is_deformable:
             group["lr"] = self._scaled_lr(get("bias_lr_mult", 1.0))
         if self.base_wd is not None:
             if norm:
                 group["weight_decay"] = self.base_wd * get("norm_decay_mult", 1.0)
             elif depthwise:
                 group["weight_decay"] = self.base_wd * get("dwconv_decay_mult", 1.0)
-            elif name == "bias":
+            elif name == "bias" and not is_deformable:
                 group["weight_decay"] = self.base_wd * get("bias_decay_mult", 1.0)
         return group
 
