@@ -298,7 +298,7 @@ class TestDeformableConvolutions:
         torch.testing.assert_close(out, expected)
 
     def test_no_offset_is_a_convolution(self) -> None:
-        image, offset, weight, mask = self.given(modulated=False)
+        image, offset, weight, _ = self.given(modulated=False)
         out = deform.deform_conv2d(image, offset * 0, weight, **self.KEYS)  # type: ignore[arg-type]
         torch.testing.assert_close(out, functional.conv2d(image, weight, None, (2, 1), (1, 2), (1, 2), 2))
 
