@@ -116,8 +116,22 @@ def _suggesting(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+#: Keywords of other trainers whose values go elsewhere, or are written otherwise.
+_ELSEWHERE = {
+    "logger": "write trainer.fit(…, log=['wandb']), or another writer or tracker",
+    "loggers": "write trainer.fit(…, log=['wandb']), or other writers and trackers",
+    "report_to": "write trainer.fit(…, log=['wandb']), or another writer or tracker",
+    "detect_anomaly": "write Trainer(hooks=['DetectAnomaly'])",
+    "profiler": "write Trainer(hooks=['Profiler'])",
+    "scheduler": "write Trainer(schedule=…, schedule_by='step')",
+    "lr_scheduler": "write Trainer(schedule=…, schedule_by='step')",
+}
+
+
 def _meant(name: str, own: Collection[str]) -> str:
     """Return the hint for an unknown keyword: one of ``own``, else one of ``fit`` or ``Trainer``."""
+    if name in _ELSEWHERE:
+        return _ELSEWHERE[name]
     if nearest(name, list(own)) is None:
         for place, function in (("trainer.fit", Trainer.fit), ("Trainer", Trainer.__init__)):
             near = nearest(name, list(inspect.signature(function).parameters))
@@ -178,6 +192,8 @@ class Trainer:
         parallel: str | Mapping[str, Any] | Parallel = "auto",
         ledger: bool = True,
     ) -> None:
+        for name, given in (("loss", loss), ("update", update), ("loop", loop)):
+            _refuse_scheduler(name, given)
         _require_objects(loss, optimizer)
         if loop is not None:
             require_call(loop, "loop", "run")
@@ -289,6 +305,9 @@ class Trainer:
             raise UserError(
                 f"best={best!r} goes with checkpoint='1ep'; a Checkpoint hook or mapping has its own `best`"
             )
+        for data in (train, val):
+            if data is not None:
+                _require_data(data)
         size, val_size = (_size_of(data, batch_size, 32, workers) for data in (train, train if val is None else val))
         length = _settings(epochs=epochs, steps=steps, validate=validate, max_time=max_time)
         length |= _settings(limit_batches=limit_batches, overfit=overfit)
@@ -341,6 +360,7 @@ class Trainer:
         self, data: Data, *, batch_size: int | None = None, metrics: Sequence[Any] | None = None
     ) -> dict[str, float]:
         """Return losses and metrics (the trainer's, or ``metrics``) on a dataset or on batches. Nothing is trained."""
+        _require_data(data)
         loader = self._loader(data, _size_of(data, batch_size, 256), shuffle=False)
         run = self._run(loader, None, Training(epochs=0))
         if metrics is not None:
@@ -353,6 +373,7 @@ class Trainer:
 
         Samples may come with or without their targets.
         """
+        _require_data(data)
         loader = self._loader(data, _size_of(data, batch_size, 256), shuffle=False)
         run = self._run(loader, None, Training(epochs=0))
         averages = [hook for hook in self.hooks if isinstance(hook, Ema)]
@@ -471,7 +492,6 @@ class Trainer:
     def _loader(
         self, data: Data, batch_size: int | None, *, shuffle: bool, workers: int = 0, limit: int | None = None
     ) -> Any:
-        _require_data(data)
         if batch_size is None:
             # A loader that cannot say where it is: an exact resume reads it again up to there.
             own = data if hasattr(data, "load_state_dict") else Replay(data)
@@ -545,14 +565,22 @@ def _as_hook(given: Hook | Callable[[Run], Any]) -> Hook:
     if isinstance(given, Hook):
         require_points(given)
         return given
-    stepped = given if isinstance(given, LRScheduler) else getattr(given, "__self__", None)
-    if isinstance(stepped, LRScheduler):
-        name = type(stepped).__name__
-        raise UserError(f"hooks: {name} is a scheduler of torch; pass it as Trainer(schedule=…, schedule_by='step')")
+    _refuse_scheduler("hooks", given)
     if not callable(given):
         name = type(given).__name__
         raise UserError(f"hooks: {name} is neither a function nor a hook; write class {name}(etude.Hook)")
     return FunctionHook(given, "after_step")
+
+
+def _refuse_scheduler(name: str, given: Any) -> None:
+    """Refuse a scheduler or an optimizer of torch, or its ``step``, where a function or a module is due."""
+    owner = getattr(given, "__self__", None)
+    part = given if isinstance(given, LRScheduler | torch.optim.Optimizer) else owner
+    if isinstance(part, LRScheduler):
+        kind = type(part).__name__
+        raise UserError(f"{name}: {kind} is a scheduler of torch; pass it as Trainer(schedule=…, schedule_by='step')")
+    if isinstance(part, torch.optim.Optimizer):
+        raise UserError(f"{name}: {type(part).__name__} is an optimizer; pass it as Trainer(optimizer=…)")
 
 
 def _schedule_hooks(schedule: Any, by: str, optimizers: Mapping[str, torch.optim.Optimizer]) -> list[Hook]:
@@ -615,12 +643,28 @@ def _require_data(data: Data) -> None:
         raise UserError("a tuple of tensors is not a dataset; wrap it: torch.utils.data.TensorDataset(inputs, targets)")
     if isinstance(data, torch.utils.data.Dataset) and not hasattr(data, "__len__") and not is_stream(data):
         raise UserError(f"the dataset {type(data).__name__} has no __len__; a stream has __iter__ instead")
-    first = data[0] if isinstance(data, list) and data else None
+    if isinstance(data, Mapping):
+        names = ", ".join(map(str, data))
+        raise UserError(
+            f"data is a dataset or gives batches; this is a {type(data).__name__} with {names}: pass one of them, and "
+            "measure others with trainer.evaluate"
+        )
+    first = data[0] if isinstance(data, list | tuple) and data else None
+    if isinstance(first, torch.utils.data.DataLoader | Loader) or _is_dataset(first):
+        raise UserError(
+            f"a list is taken as a list of batches, and its first item is a {type(first).__name__}; pass that, join "
+            "several with torch.utils.data.ConcatDataset, and measure others with trainer.evaluate"
+        )
     if isinstance(first, list | tuple) and len(first) > 1 and _is_scalar(first[-1]):
         raise UserError(
             "a list is taken as a list of batches, and its first item looks like one sample: its target is a single "
             "number; pass a dataset, or DataLoader(list, batch_size=…)"
         )
+
+
+def _is_dataset(value: Any) -> bool:
+    plain = isinstance(value, torch.Tensor | list | tuple | Mapping | str) or hasattr(value, "dtype")
+    return not plain and hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
 
 def _is_scalar(value: Any) -> bool:

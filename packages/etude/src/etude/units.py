@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from etude.errors import ConfigError
 from etude.fast_dataclass import record
@@ -62,6 +63,20 @@ def parse(text: str | int | float | Amount, *, default: str = "step", at: str = 
     if amount.unit == "step" and amount.value != int(amount.value):
         raise ConfigError(f"{text!r}: steps come whole", at=at)
     return amount
+
+
+def parse_written(text: Any, *, unit: str = "step", at: str = "") -> Amount:
+    """Parse what a person has written. A number without a unit is refused: 5 steps and 5 epochs are far apart.
+
+    >>> parse_written("5ep")
+    Amount(value=5.0, unit='epoch')
+    """
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        hint = f"write {text:g}s, 20min or 3h" if unit == "second" else f"write {text:g}step or {text:g}ep"
+        raise ConfigError(f"{text:g} has no unit", at=at, hint=hint)
+    if not isinstance(text, str | Amount):
+        raise ConfigError(f"{text!r} is not an amount", at=at, hint="write 1ep, 500step or 2h")
+    return parse(text, at=at)
 
 
 def counted(number: int, noun: str) -> str:

@@ -140,7 +140,7 @@ def test_a_metric_of_ones_own_may_give_any_name(mistaken):
 
 def test_a_loss_of_ones_own_that_gives_many_numbers_is_named(mistaken):
     said = mistaken("train", "m.yaml", "--folder", "run", loss="loss: PerSample")
-    assert said.code == 3 and "m.yaml:3: the loss PerSample gives a tensor of shape (256,)" in said.err
+    assert said.code == 2 and "m.yaml:3: the loss PerSample (parts.py:35) returned a tensor of shape (256,)" in said.err
     assert "Traceback" not in said.err
 
 
@@ -293,9 +293,9 @@ def test_a_broken_import_is_the_only_mistake_told(command: Commands):
 
 def test_an_error_is_printed_once(mistaken):
     said = mistaken("train", "m.yaml", "--folder", "run", loss="loss: PerSample")
-    assert said.err.count("gives a tensor of shape") == 1
+    assert said.err.count("returned a tensor of shape") == 1
     log = Path("run/log.txt")
-    assert not log.exists() or "gives a tensor of shape" in log.read_text()
+    assert not log.exists() or "returned a tensor of shape" in log.read_text()
 
 
 def test_a_run_that_has_nothing_left_to_do_offers_no_resume(command: Commands):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from tests.cli.commands import CONFIG
+from etude.checkpoint.warm_start import read_weights
+from tests.cli.commands import CONFIG, Commands
 
 #: What the config's model calls its first layer.
 FIRST = {"weight": torch.full((16, 64), 0.5), "bias": torch.zeros(16)}
@@ -66,3 +67,38 @@ def test_a_file_that_is_not_there_is_told_before_anything_is_built(command, work
         said = command("check", "w.yaml", w_yaml=config(text))
         assert said.code == 0 and "there is no wieghts.pth; did you mean 'weights.pth'?" in said.out
     assert "there is no" not in command("check", "w.yaml", w_yaml=config("s3://bucket/w.pth")).out
+
+
+def test_a_run_is_named_and_its_best_taken(command: Commands):
+    config = CONFIG.replace("keep: 2", "keep: 9").replace("every: 1ep", "every: 2step")
+    assert command("train", "c.yaml", "-q", "--folder", "runs/mine/20260101-000000", c_yaml=config).code == 0
+    assert command("train", "c.yaml", "-q", "--folder", "runs/mine/20260102-000000").code == 0
+    run = "runs/mine/20260102-000000/checkpoints"
+    best, last = (Path(f"{run}/{name}").read_text().strip() for name in ("best", "latest"))
+
+    def started(*words: str) -> str:
+        done = command(
+            "train",
+            "c.yaml",
+            "optim.lr=0",
+            "+optim.weight_decay=0",
+            "train.epochs=1",
+            "--folder",
+            "new",
+            "--restart",
+            *words,
+        )
+        assert done.code == 0, done.err
+        new = read_weights("new")
+        return next(step for step in (best, last) if _same(read_weights(f"{run}/{step}"), new))
+
+    assert started("+init_from={path: mine, best: true}") == best
+    assert started("+init_from={path: mine/20260102-000000, best: accuracy}") == best
+    assert started(f"init_from={run}/best") == best
+    assert started("init_from=mine") == last
+    wrong = command("train", "c.yaml", "+init_from={best: true}", "--folder", "no")
+    assert wrong.code == 2 and "init_from.best is the best of a run; which one?; write path: runs/NAME" in wrong.err
+
+
+def _same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(one[name], two[name]) for name in one)

@@ -63,11 +63,12 @@ def test_a_section_may_be_absent_or_empty_but_not_a_number() -> None:
 def test_amounts_are_parsed_and_a_wrong_one_is_told() -> None:
     fields = Fields(tree({"every": "2ep", "until": 100, "validate": "-1ep", "begin": "soon"}))
     assert fields.take_amount("every") == Amount(2, "epoch")
-    assert fields.take_amount("until", unit="epoch") == Amount(100, "epoch")
+    assert fields.take_amount("until", unit="epoch", default=None) is None
     assert fields.take_amount("nothing", default=None) is None
     assert fields.take_amount("validate", default=None) is None
     assert fields.take_amount("begin", default=None) is None
     assert [finding.message for finding in fields.findings] == [
+        "until: 100 has no unit",
         "validate: '-1ep' is not an amount",
         "begin: 'soon' is not an amount",
     ]

@@ -12,12 +12,11 @@ from etude.core.describe import (
     batch_ids,
     describe,
     last_good,
-    not_one_number,
-    note_step,
     shapes,
     step_of,
     where_of,
 )
+from etude.core.returned import note_step, wrong_loss
 from etude.errors import UserCodeError
 from etude.plan import Place, Spec
 
@@ -31,9 +30,10 @@ def test_a_loss_that_is_not_one_number_is_named_with_its_line(name, place):
         Spec(kind="loss", name="L1Loss", at=Place("config.yaml", 4)),
     ]
     run = SimpleNamespace(plan=SimpleNamespace(losses=losses))
-    text = not_one_number(run, {"good": torch.tensor(1.0), name: torch.ones(2, 3)})
-    assert text.startswith(f"{place}: the loss {name} gives a tensor of shape (2, 3)" if place else f"the loss {name} ")
-    assert not_one_number(SimpleNamespace(plan=None), {name: torch.ones(2)}).startswith(f"the loss {name} ")
+    text = wrong_loss(run, {"good": torch.tensor(1.0, requires_grad=True), name: torch.ones(2, 3)})
+    said = f"the loss {name} returned a tensor of shape (2, 3)"
+    assert text.startswith(f"{place}: {said}" if place else said)
+    assert wrong_loss(SimpleNamespace(plan=None), {name: torch.ones(2)}).startswith(f"the loss {name} ")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,8 @@ def test_a_step_is_named_by_the_model_that_a_wrapper_holds():
 
 @pytest.mark.parametrize(("acting", "where"), [(FORWARD, True), ("update", False), (None, False)])
 def test_only_an_error_of_the_forward_pass_tells_what_the_batch_was(acting, where):
-    run = SimpleNamespace(plan=None, model=torch.nn.Linear(1, 1), step=0, batch=torch.ones(2), acting=acting)
+    own = {"runner": None, "drive": None, "outputs": None}
+    run = SimpleNamespace(plan=None, model=torch.nn.Linear(1, 1), step=0, batch=torch.ones(2), acting=acting, **own)
     note_step(error := ValueError("no"), run)
     assert error.etude_step == "model Linear, step 1" and hasattr(error, "etude_where") == where
 

@@ -43,7 +43,7 @@ def test_an_update_of_your_own_learns_from_one_loss_or_from_the_sum_of_several()
     run.update.learn(run, run.model["a"] * 1.0)
     run.update.learn(run, {"one": run.model["a"] * 1.0, "two": run.model["a"] * 2.0})
     assert numbers(run.model) == [1.0 - 0.5 - 1.5, 1.0]
-    with pytest.raises(UserCodeError, match=r"the loss many gives a tensor of shape \(2,\)"):
+    with pytest.raises(UserCodeError, match=r"step.learn: the loss many is a tensor of shape \(2,\)"):
         run.update.learn(run, {"many": run.model["a"] * torch.ones(2)})
 
 

@@ -705,14 +705,14 @@ def test_what_a_collate_function_draws_follows_from_seed_epoch_and_batch(dataset
     ("samples", "says"),
     [
         ([torch.tensor(1.0), torch.zeros(2), torch.tensor(2.0)], "sample 1 is 2, others are a number"),
-        ([1, None, 2], "sample 1 is None, others are int"),
+        ([1, None, 2], "returned None for sample 1; a sample is a tensor, a number"),
         ([np.float32(1), "x", np.float32(1)], "sample 1 is str, others are a number"),
         ([{"a": np.zeros((2, 3)), "b": 1}] * 2 + [{"a": np.zeros((2, 4)), "b": 1}],
          "sample 2 is {a: 2×4, b: int}, others are {a: 2×3, b: int}"),
         ([(0,) * 8, (0.5,), (0,) * 8], rf"sample 1 is \(float\), others are \({', '.join(['int'] * 8)}\)"),
         ([(0,) * 9, (0,), (0,) * 9], rf"sample 1 is \(int\), others are \({', '.join(['int'] * 8)}, …\)"),
         ([(0,) * 9, (0,) * 10, (0,) * 9], "^epoch 1, batch 1: RuntimeError: each element in list of batch"),
-        ([object()] * 3, "^epoch 1, batch 1: TypeError: default_collate: "),
+        ([(1, object())] * 3, r"returned \(int, object\) for sample 0; a sample is"),
     ],
 )  # fmt: skip
 def test_the_forms_of_samples_that_make_no_batch_are_told(samples, says):

@@ -58,7 +58,7 @@ def test_every_record_of_the_timer_covers_the_steps_since_the_one_before(monkeyp
 def test_a_time_budget_ends_with_its_last_second_and_counts_from_the_start_of_the_process():
     def ended(limit: float) -> int:
         ticks: list[int] = []
-        budget = TimeBudget(limit)
+        budget = TimeBudget(f"{limit}s")
         budget._clock, budget._began = (lambda: 7.0), 5.0  # the process began two seconds before training
         run = small_run([FunctionHook(lambda run: ticks.append(1), "after_step", priority=1), budget])
         run.clock = lambda: float(1000 + len(ticks))

@@ -149,7 +149,7 @@ def test_freeze_can_begin_later_and_leave_norms_running():
 
 
 def test_time_budget_stops_for_the_queue():
-    run = small_run([TimeBudget(1e-9)])
+    run = small_run([TimeBudget("0.000000001s")])
     fit(run)
     assert run.step == 1 and run.exit_code == 75 and "time budget" in run.stopping
     used = TimeBudget("1h", total=True)

@@ -233,3 +233,57 @@ def test_a_usual_run_warns_of_nothing(workdir):
         warnings.simplefilter("error")
         trainer = make(metrics=[Accuracy()], folder="run", schedule=lambda at: 1 - at, hooks=["EMA"])
         trainer.fit(Digits("train"), val=Digits("val"), epochs=1, checkpoint="1ep", best="accuracy")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "own", "fit", "message"),
+    [
+        (["+log.every=20"], {}, {"log": 20}, "20 has no unit; write 20step or 20ep"),
+        (["checkpoint.every=1"], {}, {"checkpoint": {"every": 1}}, "1 has no unit; write 1step or 1ep"),
+        (["train.validate=2"], {}, {"val": data(), "validate": 2}, "2 has no unit; write 2step or 2ep"),
+        (["train.max_time=3600"], {}, {"max_time": 3600}, "3600 has no unit; write 3600s, 20min or 3h"),
+        (
+            ["schedule.lr=[{type: Linear, until: 5}]"],
+            {"schedule": [("Linear", 5)]},
+            {},
+            "5 has no unit; write 5step or",
+        ),
+        (
+            ["hooks=[{type: EMA, every: 5}]"],
+            {"hooks": [{"type": "EMA", "every": 5}]},
+            {},
+            "5 has no unit; write 5step or",
+        ),
+        (["checkpoint.forever=10"], {}, {"checkpoint": {"forever": 10}}, "10 has no unit"),
+    ],
+)
+def test_a_number_without_a_unit_is_refused_both_ways(workdir, overrides, own, fit, message):
+    Path("c.yaml").write_text(CONFIG)
+    with pytest.raises(ConfigError) as in_config:
+        etude.train("c.yaml", overrides, options=etude.Options(folder="config", quiet=True))
+    with pytest.raises(ConfigError) as in_python:
+        make(folder="python", **own).fit(data(), **{"epochs": 2, **fit})
+    assert message in str(in_config.value) and message in str(in_python.value)
+    with pytest.raises(ConfigError, match="50 has no unit"):
+        make().on("after_step", every=50)(print)
+
+
+def test_what_stands_where_something_else_is_due_is_told_with_its_place():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    for name in ("update", "loop", "loss"):
+        for given in (scheduler, scheduler.step):
+            with pytest.raises(
+                UserError, match=rf"{name}: StepLR is a scheduler of torch; pass it as Trainer\(schedule="
+            ):
+                make(**{name: given})
+        with pytest.raises(UserError, match=rf"{name}: SGD is an optimizer; pass it as Trainer\(optimizer=…\)"):
+            make(**{name: optimizer})
+    for several in ({"clean": data(), "noisy": data()}, [data(), data()], (data(),)):
+        with pytest.raises(UserError, match="and measure others with trainer.evaluate"):
+            make().fit(data(), val=several, epochs=1)
+        with pytest.raises(UserError, match="and measure others with trainer.evaluate"):
+            make().evaluate(several)
+    for word, advice in {"logger": r"log=\['wandb'\]", "profiler": "hooks=", "lr_scheduler": "schedule="}.items():
+        with pytest.raises(TypeError, match=f"has no parameter '{word}'; write .*{advice}"):
+            make(**{word: "wandb"})

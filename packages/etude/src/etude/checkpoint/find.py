@@ -16,6 +16,8 @@ from etude.errors.spelling import nearest, suggest
 from etude.metrics.direction import lower_is_better
 
 FOLDER = "checkpoints"
+#: Where runs are by default.
+_RUNS = "runs"
 _SHOWN = 6
 
 
@@ -34,13 +36,24 @@ def find(path: str, *, beside: str = "") -> str:
             text = place.join(beside, text)
             if "://" in text:
                 return text
-    if os.path.basename(text) == "latest" and os.path.isfile(text):
+    if os.path.basename(text) in ("latest", "best") and os.path.isfile(text):
         return _pointed_at(text)
     if os.path.isdir(text):
         return _newest(text)
     if not os.path.exists(text):
         raise NoCheckpoint(f"{printable(path)}: no such file or checkpoint{_what_there_is(text, beside)}")
     return text
+
+
+def named_run(path: str) -> str:
+    """Return the folder of a run that is called by its name: ``digits/20261116-101500`` or ``digits``, the newest of
+    these, below ``runs``. A path that leads somewhere, and one that leads nowhere, are returned as they are."""
+    if "://" in path:
+        return path
+    top = next((one for one in (path, os.path.join(_RUNS, path)) if os.path.exists(one)), path)
+    inside = sorted(os.listdir(top)) if os.path.isdir(top) else []
+    saved = [os.path.join(top, one) for one in inside if os.path.isdir(os.path.join(top, one, FOLDER))]
+    return saved[-1] if saved and FOLDER not in inside else top
 
 
 def find_best(run: str, metric: str = "") -> str:

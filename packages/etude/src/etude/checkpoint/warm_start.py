@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from etude.checkpoint import load
-from etude.checkpoint.find import find, is_native
+from etude.checkpoint.find import find, find_best, is_native, named_run
 from etude.checkpoint.formats import folders, layouts
 from etude.checkpoint.storage.places import locate
 from etude.dist.shards import like
@@ -52,10 +52,13 @@ def init_from(
     rename: Rename = (),
     strict: bool = False,
     key: str = "",
+    best: bool | str = False,
     trust: bool = False,
 ) -> Match:
     """Load weights alone from a checkpoint of Étude or of another system.
 
+    ``path`` may be the name of a run below ``runs``; ``best`` takes its best checkpoint, by ``checkpoint.best`` of its
+    config or by a metric that is named.
     ``prefix`` takes the entries below it and cuts it off (one submodule from a larger model); ``to`` puts them below
     a submodule of ``model``; a mapping (``{"backbone": "encoder"}``) does both for several. ``rename`` is a list of
     (regular expression, replacement), applied in order. What has no counterpart or another shape is left as it is and
@@ -63,6 +66,8 @@ def init_from(
     that nothing fits is always an error.
     """
     at = f"init_from {printable(os.fspath(path))}"
+    path = named_run(os.fspath(path))
+    path = find_best(path, "" if best is True else best) if best else path
     weights = adapt(read_weights(path, key=key, trust=trust), prefix=prefix, to=to, rename=rename)
     state = model.state_dict()
     match = compare(state, weights, inside=_targets(prefix, to))

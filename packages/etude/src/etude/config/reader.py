@@ -27,7 +27,7 @@ from etude.errors import ConfigError, Finding
 from etude.errors.spelling import elsewhere, meaning, nearest, suggest
 from etude.fast_dataclass import record
 from etude.plan import PRIORITIES, Place, Spec
-from etude.units import Amount, parse
+from etude.units import Amount, parse_written
 
 T = TypeVar("T")
 
@@ -137,16 +137,16 @@ class Fields:
             return None if default is REQUIRED else default
 
     def take_amount(self, key: str, *, default: Any = REQUIRED, unit: str = "step") -> Amount | None:
-        """Return ``1ep``, ``500step``, ``2h`` or a bare number of ``unit``; None if the default or the value is
-        null."""
+        """Return ``1ep``, ``500step`` or ``2h``; None if the default or the value is null. ``unit`` is the usual one,
+        for advice."""
         self._note(key, "Amount", default)
         value = self.values.get(key) if key in self.values else self._absent(key, default)
         if value is None or isinstance(value, Amount):
             return value
         try:
-            return parse(value, default=unit)
-        except (ConfigError, TypeError) as error:
-            first = error.findings[0] if isinstance(error, ConfigError) else Finding("", f"{value!r} is not an amount")
+            return parse_written(value, unit=unit)
+        except ConfigError as error:
+            first = error.findings[0]
             self.error(f"{self.name(key)}: {first.message}", key=key, hint=first.hint or "write 1ep, 500step or 2h")
             return None
 

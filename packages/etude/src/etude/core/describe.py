@@ -19,13 +19,6 @@ _SHOWN_IDS = 8
 FORWARD = "forward/backward"
 
 
-def note_step(error: Exception, run: Run) -> None:
-    """Note on an error of a step which step it was and, if the forward pass raised it, what was called with what."""
-    error.etude_step = step_of(run)  # type: ignore[attr-defined]
-    if run.acting == FORWARD:
-        error.etude_where = where_of(error, run, run.batch)  # type: ignore[attr-defined]
-
-
 def where_of(error: BaseException, run: Run, batch: Any) -> str:
     """Return what failed in a forward pass, and where the config names it: a loss, or the model."""
     if hasattr(error, "etude_loss") and not isinstance(error, UserCodeError):  # which says itself what is wrong
@@ -39,15 +32,6 @@ def where_of(error: BaseException, run: Run, batch: Any) -> str:
 def step_of(run: Run) -> str:
     """Return the words for an error anywhere in a step: ``model Net, step 12``."""
     return f"model {type(getattr(run.model, 'module', run.model)).__name__}, step {run.step + 1}"
-
-
-def not_one_number(run: Run, losses: Mapping[str, Tensor]) -> str:
-    """Name the loss that gave more than one number, and its place in the config."""
-    name, value = next((name, value) for name, value in losses.items() if value.ndim)
-    return (
-        f"{place_of_loss(run, name)}the loss {name} gives a tensor of shape {tuple(value.shape)}, not one number; "
-        "let it return a mean (`reduction: mean`)"
-    )
 
 
 def place_of_loss(run: Run, name: str) -> str:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
-from etude.core.describe import where_of
+from etude.core.describe import FORWARD, where_of
 from etude.core.forward import Forward, named_losses, takes
 from etude.core.loop import evaluate
+from etude.core.returned import refuse_return, require_result, wrong_loss
 from etude.core.run import Run, numbered
 from etude.dist import group
 from etude.dist import metrics as all_ranks
 from etude.dist.shards import whole_in
-from etude.errors import ConfigError, EtudeError, UserCodeError
+from etude.errors import ConfigError, EtudeError, ReturnError, UserCodeError
+from etude.errors.own_code import who
 from etude.events.record import numbers_of
 from etude.losses.outputs import differ_by_ones, scores, takes_tensor, warn_of_broadcast
+from etude.plan import Spec
 
 
 class Evaluation:
@@ -40,6 +45,9 @@ class Evaluation:
         self.loader: Any = None
         #: User-defined metrics whose first batch was looked at.
         self._looked: set[str] = set()
+        self._specs: Sequence[Spec] = ()
+        self._told: set[str] = set()
+        self._done = 0
         self.begin()
 
     def _weight(self) -> float:
@@ -56,7 +64,13 @@ class Evaluation:
                 losses, output, target = self._forward(batch)
         except Exception as error:
             error.etude_where = f"evaluation, {where_of(error, run, batch)}"  # type: ignore[attr-defined]
+            outer, run.acting = run.acting, FORWARD
+            refuse_return(error, run, batch, next((key for key, one in run.data.items() if one is self.loader), "val"))
+            run.acting = outer
             raise
+        if text := wrong_loss(run, losses, trains=False):
+            raise ReturnError(text)
+        self._specs, self._done = run.plan.metrics if run.plan is not None else (), run.done
         # Of ranks that have the same results, one counts.
         lent = run.peers is not None and (self._weight() == 0 or not run.place.counts)
         count = 0 if lent else _count(target, batch)
@@ -80,12 +94,15 @@ class Evaluation:
         except Exception as error:
             shapes = " and ".join(_shape(value) for value in (output, target))
             said = str(error) if isinstance(error, EtudeError) else f"{type(error).__name__}: {error}"
-            specs = run.plan.metrics if run.plan is not None else ()
-            at = next((str(spec.at) for spec in specs if spec.name == type(metric).__name__), "")
+            at = self._place(metric)
             message = f"metric {name}, of {shapes}: {said}"
             if isinstance(error, ConfigError):
                 raise ConfigError(message, at=at) from error
             raise UserCodeError(f"{at}: {message}" if at else message) from error
+
+    def _place(self, metric: Any) -> str:
+        """Return where the config names a metric; empty in a script."""
+        return next((str(spec.at) for spec in self._specs if spec.name == type(metric).__name__), "")
 
     def end(self) -> dict[str, float]:
         values: dict[str, Any] = {}
@@ -101,10 +118,26 @@ class Evaluation:
                 values[f"loss/{name}"] = mean
         if names:
             values["loss"] = total
+        owners: dict[str, Any] = {}
         for name, metric in self.metrics.items():
             result = all_ranks.compute(metric)
-            values |= result if isinstance(result, Mapping) else {name: result}
-        return dict(zip(values, numbers_of(list(values.values())), strict=True))
+            require_result(name, metric, result, at=self._place(metric))
+            values |= (found := dict(result) if isinstance(result, Mapping) else {name: result})
+            owners |= dict.fromkeys(found, metric)
+        results = dict(zip(values, numbers_of(list(values.values())), strict=True))
+        self._tell_of_nan({name: metric for name, metric in owners.items() if math.isnan(results[name])})
+        return results
+
+    def _tell_of_nan(self, owners: Mapping[str, Any]) -> None:
+        """Warn, once for each, of results that are no number: they are never the best, and nothing can watch them."""
+        for name, metric in owners.items():
+            if name not in self._told:
+                self._told.add(name)
+                text = f"{name}: {who(metric, 'compute')} returned what is not a number (nan){self._when()}"
+                warnings.warn(f"{text}; it is never the best result", stacklevel=2)
+
+    def _when(self) -> str:
+        return f" after step {self._done}" if self._done else ""
 
     def losses(self, run: Run, loader: Iterable[Any]) -> dict[str, float]:
         """Run a validation epoch of a workflow: like an evaluation, but recorded at once."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from etude.core.describe import describe
-from etude.errors import UserCodeError
+from etude.errors import ReturnError
 from etude.losses.outputs import as_mapping
 
 Losses = dict[str, Tensor]
@@ -49,6 +49,7 @@ class Forward:
                 losses[name] = loss(output, target)
             except Exception as error:
                 error.etude_loss = name, output, target  # type: ignore[attr-defined]
+                error.etude_about = name  # type: ignore[attr-defined]
                 raise
         return losses, output, target
 
@@ -60,9 +61,10 @@ class Forward:
         except TypeError as error:
             if takes(self.model, batch):
                 raise
-            raise UserCodeError(
+            raise _about(
+                "model",
                 f"no `loss` is named, so the model is called with the whole batch ({describe(batch)}) and returns its "
-                f"losses; {type(self.model).__name__} does not take it: {error}"
+                f"losses; {type(self.model).__name__} does not take it: {error}",
             ) from error
         return named_losses(output), output, self.target(batch)
 
@@ -77,9 +79,10 @@ class Forward:
             key = next((key for key in self.target_keys if key in batch), None)
             if key is not None:
                 return {name: value for name, value in batch.items() if name != key}, batch[key]
-        raise UserCodeError(
+        raise _about(
+            "data",
             f"a loss needs batches of (inputs, target) or a mapping with one of {', '.join(self.target_keys)}; "
-            f"this batch is {describe(batch)}"
+            f"this batch is {describe(batch)}",
         )
 
     def target(self, batch: Any) -> Any:
@@ -118,9 +121,10 @@ def named_losses(output: Any) -> Losses:
         losses = {key: _mean(value) for key, value in named.items() if "loss" in key and value is not None}
         if losses:
             return losses
-    raise UserCodeError(
+    raise _about(
+        "model",
         "the model returned no loss: name one under `loss`, or return a scalar tensor or a mapping with a key "
-        f"that contains 'loss'; it returned {describe(output)}"
+        f"that contains 'loss'; it returned {describe(output)}",
     )
 
 
@@ -129,4 +133,11 @@ def _mean(value: Any) -> Tensor:
         return value if value.ndim == 0 else value.mean()
     if isinstance(value, Sequence) and all(isinstance(item, Tensor) for item in value):
         return reduce(add, map(_mean, value))
-    raise UserCodeError(f"a loss must be a tensor or a list of tensors, not {describe(value)}")
+    raise _about("model", f"a loss must be a tensor or a list of tensors, not {describe(value)}")
+
+
+def _about(part: str, text: str) -> ReturnError:
+    """Return the error for what a part of the user's returned; whose it is, is added where the run is known."""
+    error = ReturnError(text)
+    error.etude_about = part  # type: ignore[attr-defined]
+    return error

@@ -34,7 +34,7 @@ from etude.inspection.points import FOREIGN_POINTS as FOREIGN_POINTS
 from etude.inspection.points import POINTS as POINTS
 from etude.inspection.points import STEP_POINTS as STEP_POINTS
 from etude.inspection.points import meant_points
-from etude.units import Amount, parse
+from etude.units import Amount, parse, parse_written
 
 if TYPE_CHECKING:
     from etude.core.run import Run
@@ -130,7 +130,7 @@ class FunctionHook(Hook):
                 hint=f"did you mean {meant!r}?" if meant in POINTS else suggest(point, POINTS, most=len(POINTS)),
             )
         require_call(function, "hook", "run")
-        every = None if every is None else parse(every)
+        every = None if every is None else parse_written(every)
         self.function, self.point, self.every, self.priority = function, point, every, priority
 
     def calls(self) -> Mapping[str, Call]:

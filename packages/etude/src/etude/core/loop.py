@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from etude.core.describe import note_step
+from etude.core.returned import note_step
 from etude.core.run import Run
 from etude.core.update import settle
 from etude.errors import ConfigError, Stopped

@@ -15,14 +15,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from etude.core.describe import FORWARD, not_one_number
+from etude.core.describe import FORWARD
 from etude.core.forward import Forward, Losses
 from etude.core.nonfinite import guard_of
+from etude.core.returned import wrong_loss
 from etude.core.run import Run
 from etude.core.stepping import Scaled, Searching, Stepping, needs_closure
 from etude.dist import norm as norms
 from etude.dist.shards import gradient, set_gradient, whole
-from etude.errors import ConfigError, UserCodeError
+from etude.errors import ConfigError, ReturnError
 from etude.errors.spelling import suggest
 from etude.optim.gradients import ClipNorm, clear
 
@@ -98,7 +99,9 @@ class Step:
 
         Call it once per step, with the loss that was computed inside ``with step.autocast():``.
         """
-        losses = {"loss": loss} if isinstance(loss, Tensor) else loss
+        losses = {"loss": loss} if not isinstance(loss, Mapping) else dict(loss)
+        if text := wrong_loss(run, losses, given=True):
+            raise ReturnError(f"step.learn: {text}")
         self._learn(run, losses, reduce(add, losses.values()))
 
     def only(self, name: str) -> Step:
@@ -116,7 +119,7 @@ class Step:
 
     def _learn(self, run: Run, losses: Losses, loss: Tensor) -> None:
         if loss.ndim:
-            raise UserCodeError(not_one_number(run, losses))
+            raise ReturnError(wrong_loss(run, losses))
         size = 1 if self.accumulate == 1 else self._group_size(run)
         if not (self._backward_alone(loss, size) if run.peers is None else self._backward_together(run, loss, size)):
             self._drop(run, losses, loss)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,6 +49,8 @@ class Fetched:
     batch: Any = None
     bad: list[Bad] = field(default_factory=list)
     failure: str = ""
+    #: Whether the dataset returned what no batch can be made of, and the failure says what.
+    mistake: bool = False
     details: str = ""
     error: BaseException | None = None
     end: bool = False
@@ -57,6 +60,10 @@ class Fetched:
 
 class _Refused(Exception):
     """Ends a batch with the message that the run stops with. User code never raises it."""
+
+
+class _Mistaken(_Refused):
+    """Ends a batch because of what the dataset returned: whatever the sample, its code has to change."""
 
 
 def offers(dataset: Any, method: str) -> bool:
@@ -321,6 +328,8 @@ class StreamFetcher:
             if task.state is not None:
                 self._begin(task)
             return self._next(task)
+        except _Mistaken as mistaken:
+            return Fetched(failure="; ".join(mistaken.args), mistake=True, error=mistaken.__cause__)
         except _Refused as refused:
             error = refused.__cause__ or refused
             return Fetched(failure=str(refused), details=_traceback(error), error=error)
@@ -380,6 +389,9 @@ def collated(collate: Collate, samples: list[Any], where: Callable[[], tuple[Seq
         return collate(samples)
     except Exception as error:
         indices, place = where()
+        wrong = next((number for number, sample in enumerate(samples) if no_part(sample)), None)
+        if wrong is not None and collate is stack:
+            raise _Mistaken(*_said_of(samples[wrong], indices[wrong] if wrong < len(indices) else wrong)) from error
         forms = [_form(sample) for sample in samples]
         usual = max(forms, key=forms.count)
         other = next((number for number, form in enumerate(forms) if form != usual), None)
@@ -389,6 +401,31 @@ def collated(collate: Collate, samples: list[Any], where: Callable[[], tuple[Seq
             f"the samples of {place} do not make a batch: sample {indices[other]} is {forms[other]}, "
             f"others are {usual}; collate: Pad fills up sequences, collate: Lists keeps samples apart"
         ) from error
+
+
+def no_part(sample: Any) -> Any:
+    """Return the first thing in a sample that no batch can be made of, in a tuple; None if there is none.
+
+    >>> no_part((torch.zeros(2), 1, "a")), no_part({"x": None})
+    (None, (None,))
+    """
+    if isinstance(sample, Mapping):
+        return next((found for value in sample.values() if (found := no_part(value))), None)
+    if isinstance(sample, tuple | list):
+        return next((found for value in sample if (found := no_part(value))), None)
+    fits = isinstance(sample, Tensor | int | float | str | bytes | np.ndarray | np.generic)
+    return None if fits else (sample,)
+
+
+def _said_of(sample: Any, index: Any) -> tuple[str, str]:
+    """Return what a dataset returned, and what is expected of it."""
+    (wrong,) = no_part(sample)
+    kind = type(wrong)
+    if kind.__module__.startswith("PIL."):
+        hint = "a picture of PIL is no tensor yet: torchvision.transforms.functional.to_tensor makes one of it"
+    else:
+        hint = "a sample is a tensor, a number or an array, or a tuple or mapping of these"
+    return f"returned {_form(sample)} for sample {index}", hint
 
 
 def _form(sample: Any) -> str:
@@ -427,6 +464,8 @@ def _failed(task: Task, bad: list[Bad], error: Exception) -> Fetched:
     """Return the outcome of a task that raised: a message, and the traceback of the user-defined code."""
     if isinstance(error, _Refused):
         message, cause = str(error), error.__cause__ or error
+        if isinstance(error, _Mistaken):
+            return Fetched(bad=bad, failure="; ".join(error.args), mistake=True, error=cause)
     else:
         message, cause = f"{task.place}: {_said(error)}", error
     return Fetched(bad=bad, failure=message, details=_traceback(cause), error=cause)

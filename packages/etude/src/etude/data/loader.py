@@ -16,7 +16,8 @@ from etude.data.fingerprint import fingerprints_of, mark_of
 from etude.data.order import Indexed, Sampled, SampledBatches, Shared, Source, Streamed, Task
 from etude.data.to_device import ahead, move
 from etude.data.workers import Pool
-from etude.errors import ConfigError, DataError, printable
+from etude.errors import ConfigError, DataError, SampleError, printable
+from etude.errors.own_code import who
 
 _log = logging.getLogger("etude.data")
 
@@ -96,7 +97,14 @@ class Loader:
             if shard[1] > 1:
                 self._require_known_order(sampler if batch_sampler is None else batch_sampler)
                 self._source = Shared(self._source, shard)
-            self._make = Fetcher(dataset, collate=collate, seed=seed, on_bad_sample=on_bad_sample, retries=retries)
+            words: dict[str, Any] = {
+                "collate": collate,
+                "seed": seed,
+                "on_bad_sample": on_bad_sample,
+                "retries": retries,
+            }
+            self._make = Fetcher(dataset, **words)
+            self._fetcher_of: Callable[[Any], Fetcher] = partial(Fetcher, **words)
         # A stream is read by one worker, which cannot be replaced: only so is its order the same with any number.
         self.workers, restarts = (min(workers, 1), 0) if self.stream else (workers, restarts)
         self._new_pool = partial(Pool, deadline=timeout, restarts=restarts, start_method=start_method)
@@ -195,6 +203,10 @@ class Loader:
 
     def _count(self, fetched: Fetched) -> None:
         """Stop for what cannot be had, or for too much of it; otherwise say what was left out."""
+        if fetched.mistake:
+            way = "__iter__" if self.stream else "__getitem__"
+            text = f"{self.at}{': ' if self.at else ''}{who(self.dataset, way)} {fetched.failure}"
+            raise SampleError(text) from fetched.error
         if fetched.failure:
             error = DataError(fetched.failure)
             if fetched.error is None and fetched.details:
@@ -211,6 +223,17 @@ class Loader:
 
     def _moved(self, fetched: Fetched) -> Fetched:
         return replace(fetched, batch=move(fetched.batch, self.device))
+
+    def peek(self, dataset: Any) -> Any:
+        """Return the first batch of ``dataset``, a copy of this loader's, and leave the loader as it is; None for a
+        stream or a sampler, which cannot be asked without moving."""
+        if self.stream or not isinstance(self._source, Indexed):
+            return None
+        task = next(self._source.tasks(self.epoch, 0, None))
+        fetched: Fetched = self._fetcher_of(dataset)(task)
+        if fetched.failure:
+            self._count(fetched)
+        return fetched.batch if self.device is None else move(fetched.batch, self.device)
 
     # -- position ------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@
     │   └── ReturnError            2   what it returned cannot be used
     ├── Diverged                   4   a loss that is not finite, and the policy says stop
     ├── DataError                  5   the data pipeline failed: which sample, which worker
+    │   └── SampleError            2   a dataset returned what no batch can be made of
     ├── SaveError                  6   a checkpoint could not be written
     ├── ResumeError                7   nothing usable to resume from, or a checkpoint that was refused
     │   └── NoCheckpoint           2   there is none where you said it is
@@ -147,6 +148,10 @@ class DataError(EtudeError):
     """The data pipeline failed."""
 
     exit_code = 5
+
+
+class SampleError(UserError, DataError):
+    """A dataset returned what no batch can be made of: whose it is, which sample, what came, and what is expected."""
 
 
 class SaveError(EtudeError):

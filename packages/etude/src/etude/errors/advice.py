@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator
 from types import FrameType
 
 from etude.errors import DataError, EtudeError, UserCodeError, printable
+from etude.errors.own_code import is_library as is_library
 from etude.errors.own_code import own_folders
 
 _LOST = r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)"
@@ -99,8 +99,3 @@ def missing_hint(error: BaseException) -> str:
 def install_hint(module: str) -> str:
     """Return the command that installs the package of a module."""
     return f"pip install {_DISTRIBUTIONS.get(module, module)}"
-
-
-def is_library(filename: str) -> bool:
-    """Return whether a file is Étude's, Python's or an installed package's, and not the user's."""
-    return filename.startswith((*own_folders(), "<frozen", sys.base_prefix)) or "site-packages" in filename

@@ -6,8 +6,11 @@ written while they go on, and tracebacks and messages point past them, to the us
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
+from functools import partial
+from typing import Any
 
 _PACKAGES = {"etude"}
 
@@ -26,3 +29,34 @@ def own_folders() -> tuple[str, ...]:
     """Return the folders of these packages, as far as they have been imported."""
     files = (getattr(sys.modules.get(name), "__file__", None) for name in sorted(_PACKAGES))
     return tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in files if file)
+
+
+def is_library(filename: str) -> bool:
+    """Return whether a file is Étude's, Python's or an installed package's, and not the user's."""
+    return filename.startswith((*own_folders(), "<frozen", sys.base_prefix)) or "site-packages" in filename
+
+
+def who(part: Any, method: str = "") -> str:
+    """Return ``Net.forward (parts.py:12)``; of code of an installed package the name alone."""
+    while isinstance(part, partial):
+        part = part.func
+    found = part if hasattr(part, "__qualname__") else getattr(type(part), method, None) if method else None
+    owner = part if hasattr(part, "__qualname__") else type(part)
+    name = str(owner.__qualname__).rpartition("<locals>.")[2]
+    called = f"{name}.{method}" if method and not inspect.isroutine(part) else name
+    return f"{called}{line_of(found if found is not None else owner)}"
+
+
+def line_of(target: Any) -> str:
+    """Return `` (parts.py:12)`` for a class or function of the user; empty for others."""
+    try:
+        file, line = inspect.getsourcefile(inspect.unwrap(target)), inspect.getsourcelines(target)[1]
+    except (OSError, TypeError):
+        return ""
+    return "" if file is None or is_library(file) else f" ({_shown(file)}:{line})"
+
+
+def _shown(file: str) -> str:
+    """Return a path relative to the current folder, if it is below it."""
+    relative = os.path.relpath(file)
+    return os.path.abspath(file) if relative.startswith("..") else relative

@@ -10,7 +10,7 @@ from etude.core.hook import Periodic
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
 from etude.metrics.direction import improves, lower_is_better
-from etude.units import parse
+from etude.units import parse_written
 
 if TYPE_CHECKING:
     from etude.core.run import Run
@@ -42,7 +42,7 @@ class Checkpoint(Periodic):
     ) -> None:
         self.keep, self.best, self.best_k = keep, best, best_k
         self.mode = mode or ("min" if lower_is_better(best) else "max")
-        self.forever = parse(forever) if forever is not None else None
+        self.forever = parse_written(forever, unit="epoch") if forever is not None else None
         self.at_end, self.weights_only, self.failures, self.debug = save_last, weights_only, failures, debug
         self.folder = folder
         self.best_value: float | None = None
@@ -64,6 +64,11 @@ class Checkpoint(Periodic):
         groups = ("loss/", *(name for name in known if name.endswith("/")))
         if own and self.best not in known and not self.best.startswith(groups):
             raise ConfigError(f"checkpoint.best: no metric {self.best!r}", hint=suggest(self.best, known))
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        """The results of an evaluation that it needs."""
+        return (self.best,) if self.best else ()
 
     def retention(self, steps_per_epoch: int | None) -> Retention:
         """Return the retention rule in steps; ``forever`` may be written in epochs."""

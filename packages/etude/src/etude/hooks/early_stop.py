@@ -10,7 +10,7 @@ from etude.core.hook import Hook
 from etude.errors import REQUEUE, ConfigError
 from etude.errors.spelling import suggest
 from etude.metrics.direction import improves, lower_is_better
-from etude.units import Amount, parse
+from etude.units import Amount, parse_written
 
 if TYPE_CHECKING:
     from etude.core.run import Run
@@ -33,6 +33,11 @@ class EarlyStop(Hook):
         self.best: float | None = None
         self.best_step = 0
         self.waited = 0
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        """The results of an evaluation that it needs."""
+        return (self.metric,)
 
     def after_eval(self, run: Run) -> None:
         if self.metric not in run.metrics:
@@ -61,8 +66,8 @@ class TimeBudget(Hook):
     The clock starts with this process. With ``total``, a resumed run adds the time of earlier processes.
     """
 
-    def __init__(self, limit: str | float | Amount, total: bool = False, exit_code: int = REQUEUE) -> None:
-        amount = parse(limit, default="second")
+    def __init__(self, limit: str | Amount, total: bool = False, exit_code: int = REQUEUE) -> None:
+        amount = parse_written(limit, unit="second")
         if amount.unit != "second":
             raise ConfigError(f"TimeBudget: {amount} is not a time", hint="write 2h, 90min or 30s")
         self.limit, self.total, self.exit_code = amount.value, total, exit_code

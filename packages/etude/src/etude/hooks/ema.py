@@ -12,7 +12,7 @@ from etude.core.hook import Hook
 from etude.dist.shards import forget_whole, has_shards, is_sharded, local
 from etude.errors import ConfigError
 from etude.optim.foreach import lerp_
-from etude.units import Amount, parse
+from etude.units import Amount, parse_written
 
 if TYPE_CHECKING:
     from etude.core.run import Run
@@ -69,7 +69,7 @@ class Ema(Hook):
             named |= {name: buffer for name, buffer in run.model.named_buffers() if buffer.is_floating_point()}
         self._names, self._tensors = list(named), list(named.values())
         self._sharded = run.model if is_sharded(run.model) else None
-        self._first = 0 if self.begin is None else parse(self.begin).steps(run.steps_per_epoch)
+        self._first = 0 if self.begin is None else parse_written(self.begin).steps(run.steps_per_epoch)
         if self.evaluate and any(isinstance(hook, Ema) and hook.evaluate for hook in run.hooks if hook is not self):
             raise ConfigError("only one average can be evaluated", hint="give the others evaluate: false")
 

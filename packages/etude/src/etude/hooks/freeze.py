@@ -10,7 +10,7 @@ from torch import nn
 from etude.core.hook import Hook
 from etude.errors import ConfigError
 from etude.optim.groups import named_parameters
-from etude.units import Amount, parse
+from etude.units import Amount, parse_written
 
 if TYPE_CHECKING:
     from etude.core.run import Run
@@ -52,8 +52,8 @@ class Freeze(Hook):
             for module in run.model.modules()
             if (own := list(module.parameters())) and all(id(parameter) in chosen for parameter in own)
         ]
-        begin = 0 if self.begin is None else parse(self.begin).steps(run.steps_per_epoch)
-        until = float("inf") if self.until is None else parse(self.until).steps(run.steps_per_epoch)
+        begin = 0 if self.begin is None else parse_written(self.begin).steps(run.steps_per_epoch)
+        until = float("inf") if self.until is None else parse_written(self.until).steps(run.steps_per_epoch)
         if until <= begin:
             raise ConfigError(f"Freeze: ends at step {until}, before it begins (step {begin})")
         self._window = (begin, until)

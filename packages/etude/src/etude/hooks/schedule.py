@@ -56,6 +56,11 @@ class Schedule(Hook):
         phases = [phase for plan in self.given for phase in plan.phases]
         return [phase.curve for phase in phases if not isinstance(phase.curve, Spec)]
 
+    @property
+    def watches(self) -> tuple[str, ...]:
+        """The results of an evaluation that its curves need."""
+        return tuple(curve.metric for curve in self._reactive())
+
     def before_run(self, run: Run) -> None:
         if self._lines is None:
             self.attach(run)
@@ -207,6 +212,11 @@ class TorchSchedule(Hook):
         """Find a missing evaluation before training; without one a ReduceLROnPlateau would never be stepped."""
         if self._waits and "val" not in run.data:
             raise ConfigError(f"schedule: ReduceLROnPlateau watches {self.by!r}, and there is no validation data")
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        """The results of an evaluation that the scheduler needs."""
+        return (self.by,) if self._waits else ()
 
     @property
     def moves_momentum(self) -> bool:

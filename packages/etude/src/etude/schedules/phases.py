@@ -21,7 +21,7 @@ from etude.fast_dataclass import record
 from etude.plan import Phase, Schedule, Spec
 from etude.registry import SCHEDULES
 from etude.schedules.curves import Factor, Plateau, Window, by_share
-from etude.units import parse
+from etude.units import parse_written
 
 
 @record
@@ -158,7 +158,7 @@ def _phase(given: Any) -> Phase:
     elif not callable(curve) and not hasattr(curve, "prepare"):
         hint = "give a curve of etude.schedules.curves, its name, or a scheduler of torch"
         raise ConfigError(f"schedule: {curve!r} is not a curve", hint=hint)
-    return Phase(curve=curve, until=None if until in (None, "end") else parse(until))
+    return Phase(curve=curve, until=None if until in (None, "end") else parse_written(until))
 
 
 def sample(timeline: Timeline, base: float, steps: int, *, points: int = 200) -> list[tuple[int, float]]:

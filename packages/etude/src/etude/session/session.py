@@ -37,6 +37,7 @@ from etude.session import folder as folders
 from etude.session import own_update, wall_time
 from etude.session.recovery import Recovery
 from etude.session.status import Status, write_facts
+from etude.session.trial import try_validation
 from etude.session.wall_time import Sampler
 from etude.session.watchdog import start_pulse
 from etude.units import counted, duration
@@ -98,10 +99,10 @@ class Session:
             self._open_folder()
         try:
             self._open()
+            self._try_out()
             self._open_status()
             if self.recovery is not None:
                 self.recovery.watch_folder()
-            own_update.watch(self.run)
         except BaseException as error:
             if self.recovery is not None:
                 self.recovery.close(error, discard=self._discard if not self.recovery.refused else None)
@@ -159,6 +160,11 @@ class Session:
 
     def _tell(self, line: str) -> None:
         self.console.say(line)
+
+    def _try_out(self) -> None:
+        """Find mistakes in the user's code that show with the first batch."""
+        try_validation(self.run)
+        own_update.watch(self.run)
 
     def _open_status(self) -> None:
         """Write down what can be seen of the run from outside."""
@@ -382,6 +388,9 @@ class GuardedSession(Session):
     def _tell(self, line: str) -> None:
         if self.run.world.is_main and not self.options.quiet:
             print(f"etude: {line}", file=sys.stderr)
+
+    def _try_out(self) -> None:
+        """Leave the other system's validation and updates to it."""
 
     def _open(self) -> None:
         self._marks = wall_time.mark_updates(self.run)

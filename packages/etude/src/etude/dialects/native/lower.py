@@ -36,7 +36,7 @@ from etude.plan import (
     Tensor,
     Training,
 )
-from etude.units import UNREAD, Amount, parse
+from etude.units import UNREAD, Amount, parse_written
 
 SECTIONS = (
     "name", "folder", "imports", "model", "loss", "data", "optim", "schedule", "train", "metrics", "hooks",
@@ -429,10 +429,11 @@ def _phase(tree: Tree, path: Path, findings: list[Finding]) -> tuple[Phase, list
 def _end(fields: Fields, until: Any) -> Amount:
     """Return the end of a phase. One that cannot be read is no end of the run, or the phase after it would be wrong."""
     try:
-        return parse(until)
-    except (ConfigError, TypeError) as error:
-        said = error.findings[0].message if isinstance(error, ConfigError) else f"{until!r} is not an amount"
-        fields.error(f"{fields.name('until')}: {said}", key="until", hint="write 1ep, 500step or end")
+        return parse_written(until)
+    except ConfigError as error:
+        said, bare = error.findings[0], isinstance(until, int | float)
+        hint = said.hint if bare else "write 1ep, 500step or end"
+        fields.error(f"{fields.name('until')}: {said.message}", key="until", hint=hint)
         return UNREAD
 
 
@@ -563,6 +564,9 @@ def _init_from(tree: Tree, root: Fields) -> dict[str, Any]:
         return {"path": value} if value else {}
     fields = Fields(tree, ("init_from",), root.findings)
     given = {"path": fields.take("path", str), "prefix": fields.take("prefix", "str | dict", default=None)}
+    given["best"] = fields.take("best", "bool | str", default=None)
+    if given["path"] is None and given["best"]:
+        fields.error("init_from.best is the best of a run; which one?", hint="write path: runs/NAME beside it")
     given |= _taken(fields, {"to": str, "strict": bool, "key": str})
     _look_for(fields, "path", given["path"])
     pairs = _renames(fields)
@@ -572,7 +576,7 @@ def _init_from(tree: Tree, root: Fields) -> dict[str, Any]:
 
 def _look_for(fields: Fields, key: str, path: str | None) -> None:
     """Warn about a missing file. It is no error, because it may be there on the machine that trains."""
-    if not path or "://" in path or os.path.exists(path):
+    if not path or "://" in path or os.path.exists(path) or os.path.exists(os.path.join("runs", path)):
         return
     folder, name = os.path.split(path)
     near = nearest(name, os.listdir(folder or ".")) if os.path.isdir(folder or ".") else None

@@ -60,7 +60,7 @@ TEXTS = {
 #: Sections whose arguments are those of one component.
 _FIXED = {("checkpoint",): ("hook", "Checkpoint")}
 _PLAIN = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "none": "null"}
-_AMOUNT = {"type": ["integer", "number", "string"], "description": "1ep, 500step or 2h"}
+_AMOUNT = {"type": "string", "description": "1ep, 500step or 2h"}
 _REFERENCE = {"$ref": "#/$defs/reference"}
 _DOTTED = r"^[A-Za-z_]\w*(\.\w+)+$"
 

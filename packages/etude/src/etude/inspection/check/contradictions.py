@@ -11,7 +11,7 @@ from etude.errors.spelling import nearest, suggest
 from etude.inspection.check.results import is_certain, is_recorded, names_of, result_names
 from etude.inspection.length import check_length, length_of
 from etude.plan import Phase, Plan, Schedule, Spec, Training
-from etude.units import Amount, parse
+from etude.units import Amount, parse_written
 
 #: Arguments of hooks and curves that name a result of an evaluation, and what asks for one of its own.
 _RESULT_ARGUMENTS = ("best", "metric", "monitor")
@@ -210,7 +210,7 @@ def _retention(plan: Plan) -> Iterator[Finding]:
             at = str(spec.places.get("mode", spec.at))
             yield Finding(at, f"checkpoint.mode is min or max, not {mode!r}", suggest(mode, ("min", "max")))
         try:
-            parse(spec.args.get("forever") or "1ep")
+            parse_written(spec.args.get("forever") or "1ep", unit="epoch")
         except ConfigError as error:
             at = str(spec.places.get("forever", spec.at))
             yield Finding(at, f"checkpoint.forever: {error.findings[0].message}", "write 10ep or 5000step")
