@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from etude.cli import main
 from tests.dist import project
+from tests.places import REPOSITORY
 from tests.sampling import sample
 
 CONFIG = """
@@ -291,4 +293,60 @@ class Held(etude.Hook):
     def before_train(self, run):
         with open(f"held-{run.world.rank}.json", "w") as file:
             json.dump(sum(local(p).numel() for p in run.model.parameters()), file)
+"""
+
+
+GPT = (
+    "-q", "--limit-batches", "3", "train.steps=4", "train.validate=4step", "log.every=1step", "~schedule",
+    "model={type: gpt.Gpt, width: 32, length: 32}", "+data.train.dataset.length=32", "+data.val.dataset.length=32",
+    "hooks=[gpt.Speed, {type: gpt.Sample, tokens: 3, length: 32}]", "optim.type=SGD", "optim.lr=0.5",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    sample(
+        ["{tensor: 2, strategy: fsdp}", "{pipeline: {size: 2, microbatches: 4}, tensor: 2}",
+         "{pipeline: {size: 2, microbatches: 4}}", "{context: {size: 2, buffers: {table: 0}}, tensor: 2}"],
+        (1, 3),
+    ),
+)  # fmt: skip
+def test_the_example_of_a_language_model_trains_and_writes_text_on_any_mesh(jobs, gpt, parallel):
+    jobs.run("train", "gpt.yaml", *GPT, "--folder", f"on-{len(parallel)}", f"+parallel={parallel}", cwd=gpt, nproc=4)
+    one, other = gpt / "alone", gpt / f"on-{len(parallel)}"
+    assert gap(one, other) < 1e-5
+    assert (one / "samples.txt").read_text() == (other / "samples.txt").read_text()
+
+
+@pytest.fixture(scope="module")
+def gpt(jobs, tmp_path_factory):
+    made = tmp_path_factory.mktemp("gpt")
+    for name in ("gpt.py", "gpt.yaml"):
+        shutil.copy(REPOSITORY / "examples/native/gpt" / name, made)
+    jobs.run("train", "gpt.yaml", *GPT, "--folder", "alone", cwd=made, nproc=1)
+    return made
+
+
+def test_a_trainer_takes_the_same_settings_and_predicts_whole_outputs(jobs, folder):
+    (folder / "script.py").write_text(SCRIPT)
+    jobs.run("exec", "script.py", "{}", cwd=folder, nproc=1)
+    wanted = torch.load(folder / "predicted.pt")
+    for parallel in ("{'tensor': 2}", "{'pipeline': {'size': 2, 'microbatches': 2}}"):
+        jobs.run("exec", "script.py", parallel, cwd=folder)
+        torch.testing.assert_close(torch.load(folder / "predicted.pt"), wanted, rtol=0, atol=1e-5)
+
+
+SCRIPT = """
+import ast, sys
+import torch, etude, language
+torch.manual_seed(0)
+model = language.Llama()
+trainer = etude.Trainer(
+    model, loss=language.next_token, optimizer=torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9), clip_norm=1.0,
+    parallel=ast.literal_eval(sys.argv[1]) or "auto", seed=0, quiet=True,
+)
+trainer.fit(language.Tokens(), batch_size=8, steps=4)
+predicted = trainer.predict(language.Tokens(size=4, seed=1), batch_size=4)
+if trainer.world.is_main:
+    torch.save(predicted, "predicted.pt")
 """

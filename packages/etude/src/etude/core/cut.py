@@ -10,6 +10,7 @@ from torch import Tensor
 
 from etude.core.forward import Forward, Losses
 from etude.dist.context import _IGNORED, Context
+from etude.dist.shards import whole
 from etude.errors import UserCodeError
 
 
@@ -31,7 +32,7 @@ class CutForward(Forward):
         """Return the output of whole sequences."""
         with self.context.parts(_length(inputs)):
             output = super().call(self.context.cut(inputs))
-        return self.context.gathered(output, 1)
+        return self.context.gathered(whole(output), 1)
 
     def _parts(self, inputs: Any, target: Any) -> tuple[Losses, Any, Any]:
         own, part = self.context.cut(inputs), self.context.cut(target)

@@ -14,6 +14,7 @@ from etude.core.forward import Forward, Losses
 from etude.core.run import Run
 from etude.core.update import Step, weight_of
 from etude.dist.pipeline import Pipe
+from etude.dist.shards import whole_in
 
 
 class PipelinedForward(Forward):
@@ -30,7 +31,7 @@ class PipelinedForward(Forward):
 
     def call(self, inputs: Any) -> Any:
         """Return the output on every rank."""
-        return self.pipe.shared(self.pipe.forward(_positional(inputs)))
+        return self.pipe.shared(whole_in(self.pipe.forward(_positional(inputs))))
 
     def compute(self, output: Any, target: Any) -> Losses:
         return {name: loss(output, target) for name, loss in self.losses.items()}

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from etude.core.forward import Forward, takes
 from etude.data.to_device import move
+from etude.dist.shards import whole_in
 from etude.errors import UserCodeError
 from etude.losses.outputs import as_mapping
 
@@ -48,7 +49,7 @@ def answers_to(
                 batch = move(batch, device)
             with autocast():
                 output = _answer(forward, batch)
-            yield _on_cpu(output)
+            yield _on_cpu(whole_in(output))
     finally:
         model.train(training)
 
