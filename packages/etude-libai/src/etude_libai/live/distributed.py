@@ -116,12 +116,13 @@ def splits() -> bool:
     return get_dist_util().splits
 
 
-def setup_dist_util(cfg: Any, *, zero: int = 0) -> None:
+def setup_dist_util(cfg: Any, *, zero: int | None = None) -> None:
     """Read the sizes from ``cfg`` (the node ``train.dist``), and write the computed ones back into it.
 
-    ``zero`` is the stage of ZeRO, whose settings are elsewhere in a config.
+    ``zero`` is the stage of ZeRO. Without it, it is that of ``train.zero_optimization`` of the same config.
     """
     global _util
+    zero = _zero_stage(cfg) if zero is None else zero
     world = World.from_environment()
     given = {key: try_get_key(cfg, key) for key in _SIZES}
     wrong = [*mistakes(given, {}), *misfits(given, world.size)]
@@ -158,6 +159,14 @@ def setup_dist_util(cfg: Any, *, zero: int = 0) -> None:
         from etude_libai.live.split import install
 
         install.install()
+
+
+def _zero_stage(cfg: Any) -> int:
+    """Return the stage of ZeRO in the config that the node ``train.dist`` belongs to; 0 without it."""
+    train = getattr(cfg, "_get_parent", lambda: None)()
+    if train is None or not try_get_key(train, "zero_optimization.enabled", default=False):
+        return 0
+    return int(try_get_key(train, "zero_optimization.stage", default=1) or 1)
 
 
 def convert_to_distributed_default_setting(module: Any) -> Any:

@@ -30,11 +30,9 @@ def default_setup(cfg: Any, args: Any) -> None:
 
 
 def set_up_processes(cfg: Any) -> None:
-    """Set up the parallel sizes, with the stage of ZeRO."""
-    wanted = try_get_key(cfg, "train.zero_optimization.enabled", default=False)
-    zero = int(try_get_key(cfg, "train.zero_optimization.stage", default=1) or 1) if wanted else 0
-    dist.setup_dist_util(cfg.train.dist, zero=zero)
-    if zero and not dist.get_dist_util().zero:
+    """Set up the parallel sizes. Warn if there is nothing that ZeRO could share."""
+    dist.setup_dist_util(cfg.train.dist)
+    if try_get_key(cfg, "train.zero_optimization.enabled", default=False) and not dist.get_dist_util().zero:
         logging.getLogger("libai.engine.default").warning(
             "train.zero_optimization.enabled has no effect: there are no data-parallel processes to share with"
         )

@@ -212,5 +212,24 @@ def conversions(rank: int) -> None:
     assert split.grad.tolist() == [[2.0, 2.0]] * 4
 
 
+def loads(rank: int) -> None:
+    """As LiBai's loaders of weights do: rank 0 reads, and the others have nothing."""
+    flow = set_up(tensor=2)
+    own = flow.arange(8).reshape(4, 2).float() if rank == 0 else flow.Tensor(None)
+    assert isinstance(own, flow.Tensor) and issubclass(torch.nn.Parameter, flow.Tensor)
+    there = flow.to_global(own, sbp=flow.sbp.broadcast, placement=flow.placement("cpu", ranks=[0]))
+    assert there.shape == (4, 2)
+    both = flow.to_global(there, sbp=[flow.sbp.split(0)], placement=flow.placement("cpu", ranks=[0, 1]))
+    assert both.to_local().tolist() == [[4.0 * rank, 4.0 * rank + 1], [4.0 * rank + 2, 4.0 * rank + 3]]
+    count = flow.to_global(
+        torch.tensor(3) if rank == 0 else flow.Tensor(None), sbp=flow.sbp.broadcast, placement=there.placement
+    )
+    assert count.dtype is torch.int64 and count.item() == 3
+
+
+def test_one_process_reads_for_all() -> None:
+    in_processes(2, loads)
+
+
 def test_conversions_say_what_they_need() -> None:
     in_processes(2, conversions)

@@ -36,7 +36,28 @@ for _type in (float, int, object, complex):
 
 #: The version of OneFlow that user code sees.
 __version__ = "0.9.0"
-Tensor = torch.Tensor
+
+
+class _AnyTensor(type(torch.Tensor)):  # type: ignore[misc]
+    """Makes ``flow.Tensor`` mean ``torch.Tensor``, except for a call with None."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return torch.empty(0) if len(args) == 1 and args[0] is None else torch.Tensor(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Tensor)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, torch.Tensor)
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        setattr(torch.Tensor, name, value)
+
+
+class Tensor(torch.Tensor, metaclass=_AnyTensor):
+    """``oneflow.Tensor``. ``Tensor(None)`` has no data: processes have it that wait for the data of another one."""
+
+
 to_global, to_local = tensors.to_global, tensors.to_local
 
 

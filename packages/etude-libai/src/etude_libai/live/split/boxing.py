@@ -44,6 +44,9 @@ def _redistributed(tensor: DTensor, signature: Any) -> DTensor:
     wanted = meshes.to_torch(signature, tensor.device_mesh, tensor.ndim)
     # DTensor does not make sums of what is whole. Without, the value is the same.
     wanted = [old if new.is_partial() else new for old, new in zip(tensor.placements, wanted, strict=True)]
+    if any(type(how).__name__ == "_MaskPartial" for how in tensor.placements):
+        # What an embedding remembers of its indices is of the shape before they are split.
+        tensor = tensor.redistribute(placements=meshes.without_sums(tensor.placements))
     return tensor if tuple(wanted) == tensor.placements else tensor.redistribute(placements=wanted)
 
 
@@ -67,6 +70,7 @@ def to_local(self: torch.Tensor) -> torch.Tensor:
 
 def _from_local(local: torch.Tensor, mesh: DeviceMesh, signature: Any) -> DTensor:
     """Return the global tensor of local ones: pieces where it is split, and the first rank's where it is whole."""
+    local = _as_first(local, mesh)
     how = meshes.to_torch(signature, mesh, local.ndim)
     shape = list(local.shape)
     for size, one in zip(mesh.shape, how, strict=True):
@@ -75,6 +79,26 @@ def _from_local(local: torch.Tensor, mesh: DeviceMesh, signature: Any) -> DTenso
     if meshes.is_here(mesh):
         local = _agreed(local.contiguous(), mesh, how)
     return meshes.of_piece(local, mesh, how, shape)
+
+
+#: In an order that all processes have.
+_DTYPES = (
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
+    torch.uint8, torch.bool, torch.complex64, torch.complex128,
+)  # fmt: skip
+
+
+def _as_first(local: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
+    """Return ``local``; on a process that is none of the mesh's, an empty tensor like that of the mesh's first rank."""
+    if meshes.covers_all(mesh):
+        return local
+    told = torch.zeros(10, dtype=torch.int64)
+    told[: local.ndim + 2] = torch.tensor([_DTYPES.index(local.dtype), local.ndim, *local.shape])
+    torch_dist.broadcast(told, meshes.first_rank(mesh))
+    if meshes.is_here(mesh):
+        return local
+    kind, ndim, *shape = told.tolist()
+    return torch.empty(shape[:ndim], dtype=_DTYPES[kind], device=local.device)
 
 
 def _agreed(local: torch.Tensor, mesh: DeviceMesh, how: Sequence[Any]) -> torch.Tensor:

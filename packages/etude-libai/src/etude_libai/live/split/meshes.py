@@ -20,8 +20,7 @@ DATA, TENSOR = "data", "tensor"
 
 
 @cache
-def _mesh(kind: str, shape: tuple[int, ...], ranks: tuple[int, ...]) -> DeviceMesh:
-    names = (DATA, TENSOR) if len(shape) == 2 else (TENSOR if dist.get_tensor_parallel_size() > 1 else DATA,)
+def _mesh(kind: str, shape: tuple[int, ...], ranks: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
     return DeviceMesh(kind, torch.tensor(ranks, dtype=torch.int).view(shape), mesh_dim_names=names)
 
 
@@ -30,7 +29,8 @@ def mesh_of(place: placement) -> DeviceMesh:
     ranks = np.asarray(place.ranks)
     if ranks.ndim > 2:
         raise UserError(f"{place}: a placement has one or two dimensions here")
-    return _mesh(place.device.type, ranks.shape, tuple(int(rank) for rank in ranks.flatten()))
+    names = (DATA, TENSOR) if ranks.ndim == 2 else (TENSOR if dist.get_tensor_parallel_size() > 1 else DATA,)
+    return _mesh(place.device.type, ranks.shape, tuple(int(rank) for rank in ranks.flatten()), names)
 
 
 def placement_of(mesh: DeviceMesh) -> placement:
