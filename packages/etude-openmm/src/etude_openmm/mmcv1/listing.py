@@ -38,7 +38,7 @@ OPTIMIZERS: Mapping[str, str] = {name: f"torch.optim:{name}" for name in _TORCH_
     "Lamb": "etude.optim.lamb:LAMB"
 }
 INITIALIZERS: Mapping[str, str] = {
-    **{name: f"etude_openmm.shared.init.rules:{name}Init" for name in _INITIALIZERS},
+    **{name: f"mmengine.model.weight_init:{name}Init" for name in _INITIALIZERS},
     "Pretrained": names.MODULES["mmcv.cnn"]["PretrainedInit"],
 }
 

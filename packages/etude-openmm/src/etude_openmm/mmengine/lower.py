@@ -58,8 +58,8 @@ WORDS = Words(
     served=names.MODULES,
     names={
         **{name: target for table in names.REGISTERED.values() for name, target in table.items()},
-        **{name: f"etude_openmm.shared.init.rules:{name}Init" for name in _INITS},
-        "Pretrained": "etude_openmm.shared.init.module_v2:PretrainedInit",
+        **{name: f"mmengine.model.weight_init:{name}Init" for name in _INITS},
+        "Pretrained": "mmengine.model.weight_init:PretrainedInit",
     },
     keys={
         **{(f"{split}_dataloader",): _LOADER_KEYS for split in SPLITS},

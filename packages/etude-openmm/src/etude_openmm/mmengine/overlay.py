@@ -25,6 +25,8 @@ _PATCHES = {
     "mmengine.fileio.handlers.pickle_handler": f"{_CHANGES}:read_pickles_as_data",
     "mmengine.fileio.handlers.yaml_handler": f"{_CHANGES}:read_yaml_as_data",
     "mmengine.fileio.io": f"{_CHANGES}:name_the_file",
+    "mmengine.model.utils": f"{_CHANGES}:revert_all_batch_norms",
+    "mmengine.model.weight_init": f"{_CHANGES}:report_missing_weights",
     "mmengine.utils.progressbar": f"{_CHANGES}:follow_standard_output",
 }
 _MISSING = "it comes from mmengine itself, of which none is installed: pip install mmengine-lite (or mmengine)"

@@ -52,6 +52,27 @@ def name_the_transform(module: ModuleType) -> None:
     module.BaseDataset.__getitem__ = getitem
 
 
+def revert_all_batch_norms(module: ModuleType) -> None:
+    """Let synchronised batch norms of mmcv be reverted, too, without its compiled part."""
+    from etude_openmm.mmengine.live.model import sync_bn
+
+    vars(module).update(revert_sync_batchnorm=sync_bn.revert_sync_batchnorm, _BatchNormXd=sync_bn._BatchNormXd)
+
+
+def report_missing_weights(module: ModuleType) -> None:
+    """Let a ``Pretrained`` rule whose checkpoint is missing say so, and what was probably meant."""
+    from etude_openmm.shared.reading.source import require_weights
+
+    original = module.PretrainedInit.__call__
+
+    @functools.wraps(original)
+    def call(self: Any, model: Any) -> None:
+        require_weights(self.checkpoint)
+        original(self, model)
+
+    module.PretrainedInit.__call__ = call
+
+
 class _StandardOutput:
     """Writes to the standard output of the moment: ``etude test`` keeps the first one for its results."""
 

@@ -6,6 +6,7 @@ from abc import ABCMeta, abstractmethod
 from typing import Any
 
 import torch
+from mmengine.model.utils import revert_sync_batchnorm
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 
@@ -13,7 +14,6 @@ from etude_openmm.mmengine.live.collate import function_of
 from etude_openmm.mmengine.live.device import default_device
 from etude_openmm.mmengine.live.dist.utils import get_world_size
 from etude_openmm.mmengine.live.model.sharded import MMFullyShardedDataParallel
-from etude_openmm.mmengine.live.model.utils import revert_sync_batchnorm
 from etude_openmm.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude_openmm.mmengine.live.optim_wrapper.several import OptimWrapperDict
 from etude_openmm.mmengine.live.runner.building import (
@@ -123,7 +123,7 @@ class SingleDeviceStrategy(BaseStrategy):
     """Puts the model on the available device and turns SyncBatchNorm layers back into plain ones."""
 
     def _wrap_model(self, model: nn.Module) -> nn.Module:
-        return revert_sync_batchnorm(model.to(default_device()))
+        return revert_sync_batchnorm(model.to(default_device()))  # type: ignore[no-any-return]
 
 
 class DDPStrategy(BaseStrategy):

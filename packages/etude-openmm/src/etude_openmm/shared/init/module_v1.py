@@ -6,9 +6,9 @@ import logging
 import warnings
 from typing import Any
 
+from mmengine.model import weight_init
 from torch import nn
 
-from etude_openmm.shared.init import rules
 from etude_openmm.shared.init.notes import notes_of
 from etude_openmm.shared.init.rules import (
     InitModule,
@@ -61,8 +61,8 @@ class ModuleDict(ModuleDictModule, BaseModule):
 
 INITIALIZERS = Registry("initializer", scope="mmcv")
 for _rule in (
-    rules.ConstantInit, rules.XavierInit, rules.NormalInit, rules.TruncNormalInit, rules.UniformInit, rules.KaimingInit,
-    rules.Caffe2XavierInit,
+    weight_init.ConstantInit, weight_init.XavierInit, weight_init.NormalInit, weight_init.TruncNormalInit,
+    weight_init.UniformInit, weight_init.KaimingInit, weight_init.Caffe2XavierInit,
 ):  # fmt: skip
     INITIALIZERS.register_module(name=_rule.__name__.removesuffix("Init"), module=_rule)
 

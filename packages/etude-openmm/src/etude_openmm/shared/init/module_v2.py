@@ -13,7 +13,6 @@ from etude_openmm.shared.init.rules import (
     InitModule,
     ModuleDictModule,
     ModuleListModule,
-    PretrainedRule,
     SequentialModule,
     apply_init_cfg,
     init_child,
@@ -81,18 +80,6 @@ class ModuleList(ModuleListModule, BaseModule):
 
 class ModuleDict(ModuleDictModule, BaseModule):
     """``nn.ModuleDict`` with an ``init_cfg``."""
-
-
-class PretrainedInit(PretrainedRule):
-    """Loads weights from a checkpoint, or from the part of it below ``prefix``."""
-
-    def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = "cpu") -> None:
-        super().__init__(checkpoint, prefix, map_location)
-
-    def __call__(self, module: nn.Module) -> None:
-        from etude_openmm.shared.live import checkpoint
-
-        self.load_into(module, checkpoint, print_log, "current")
 
 
 def initialize(module: nn.Module, init_cfg: Any) -> None:

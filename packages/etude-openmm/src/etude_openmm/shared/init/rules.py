@@ -1,4 +1,4 @@
-"""Weight initialisers (``ConstantInit``, ``KaimingInit`` …), and how an ``init_cfg`` applies them."""
+"""How an ``init_cfg`` applies initialisers. These (``ConstantInit``, ``KaimingInit`` …) are mmengine's."""
 
 from __future__ import annotations
 
@@ -6,159 +6,11 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from mmengine.model.weight_init import update_init_info
 from torch import nn
 
-from etude.errors import UserError
 from etude_openmm.shared.errors import ConfigRuntimeError, ConfigTypeError, ConfigValueError
-from etude_openmm.shared.init.functions import (
-    bias_init_with_prob,
-    constant_init,
-    kaiming_init,
-    normal_init,
-    trunc_normal_init,
-    uniform_init,
-    xavier_init,
-)
-from etude_openmm.shared.reading.source import missing_weights
-
-
-class BaseInit:
-    """Initialises modules whose class, or a direct base of it, is in ``layer``; all modules if ``wholemodule``."""
-
-    #: Initialises one module, and the names of its arguments, in the order of the log.
-    function: Callable[..., None]
-    arguments: tuple[str, ...] = ()
-
-    def __init__(
-        self, *, bias: float = 0, bias_prob: float | None = None, layer: str | list[str] | None = None
-    ) -> None:
-        self.wholemodule = False
-        if not isinstance(bias, int | float):
-            raise ConfigTypeError(f"bias must be a number, but got a {type(bias)}")
-        if bias_prob is not None and not isinstance(bias_prob, float):
-            raise ConfigTypeError(f"bias_prob type must be float, but got {type(bias_prob)}")
-        if layer is not None and not isinstance(layer, str | list):
-            raise ConfigTypeError(f"layer must be a str or a list of str, but got a {type(layer)}")
-        self.layer: list[str] | str = layer if layer is not None else []
-        self.bias = bias_init_with_prob(bias_prob) if bias_prob is not None else bias
-
-    def __call__(self, module: nn.Module) -> None:
-        names = {self.layer} if isinstance(self.layer, str) else set(self.layer)
-
-        def touch(one: nn.Module) -> None:
-            if self.wholemodule or names & {type(one).__name__, *_get_bases_name(one)}:
-                self._fill(one)
-
-        module.apply(touch)
-        if hasattr(module, "_params_init_info"):
-            update_init_info(module, init_info=self._get_init_info())
-
-    def _fill(self, module: nn.Module) -> None:
-        self.function(module, **self._arguments(), bias=self.bias)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.arguments}
-
-    def _get_init_info(self) -> str:
-        said = ", ".join(f"{name}={value}" for name, value in {**self._arguments(), "bias": self.bias}.items())
-        return f"{type(self).__name__}: {said}"
-
-
-class ConstantInit(BaseInit):
-    function = staticmethod(constant_init)
-    arguments = ("val",)
-
-    def __init__(self, val: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.val = val
-
-
-class XavierInit(BaseInit):
-    function = staticmethod(xavier_init)
-    arguments = ("gain", "distribution")
-
-    def __init__(self, gain: float = 1, distribution: str = "normal", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.gain, self.distribution = gain, distribution
-
-
-class NormalInit(BaseInit):
-    function = staticmethod(normal_init)
-    arguments = ("mean", "std")
-
-    def __init__(self, mean: float = 0, std: float = 1, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.mean, self.std = mean, std
-
-
-class TruncNormalInit(BaseInit):
-    function = staticmethod(trunc_normal_init)
-    arguments = ("a", "b", "mean", "std")
-
-    def __init__(self, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.mean, self.std, self.a, self.b = mean, std, a, b
-
-
-class UniformInit(BaseInit):
-    function = staticmethod(uniform_init)
-    arguments = ("a", "b")
-
-    def __init__(self, a: float = 0, b: float = 1, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.a, self.b = a, b
-
-
-class KaimingInit(BaseInit):
-    function = staticmethod(kaiming_init)
-    arguments = ("a", "mode", "nonlinearity", "distribution")
-
-    def __init__(
-        self,
-        a: float = 0,
-        mode: str = "fan_out",
-        nonlinearity: str = "relu",
-        distribution: str = "normal",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.a, self.mode, self.nonlinearity, self.distribution = a, mode, nonlinearity, distribution
-
-    def _get_init_info(self) -> str:
-        # The originals log a blank behind this name.
-        return super()._get_init_info().replace("distribution=", "distribution =")
-
-
-class Caffe2XavierInit(KaimingInit):
-    """Initialises as "XavierFill" of Caffe2 does, which is Kaiming initialisation with a uniform distribution."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(a=1, mode="fan_in", nonlinearity="leaky_relu", distribution="uniform", **kwargs)
-
-
-def update_init_info(module: nn.Module, init_info: str) -> None:
-    """Record ``init_info`` for every parameter of ``module`` whose mean has changed since the last check."""
-    assert hasattr(module, "_params_init_info"), f"Can not find `_params_init_info` in {module}"
-    notes: Any = module._params_init_info
-    for name, parameter in module.named_parameters():
-        if parameter not in notes:
-            raise AssertionError(
-                f"Find a new :obj:`Parameter` named `{name}` during executing the `init_weights` of "
-                f"`{type(module).__name__}`. Do not add or replace parameters there."
-            )
-        mean = parameter.data.mean().cpu()
-        # As in the originals, a parameter counts as changed if its mean has changed.
-        if notes[parameter]["tmp_mean_value"] != mean:
-            notes[parameter]["init_info"] = init_info
-            notes[parameter]["tmp_mean_value"] = mean
-
-
-def _get_bases_name(module: nn.Module) -> list[str]:
-    return [base.__name__ for base in type(module).__bases__]
-
-
-class NoWeights(UserError, FileNotFoundError):
-    """The weights of a ``Pretrained`` rule do not exist."""
+from etude_openmm.shared.reading.source import require_weights
 
 
 class PretrainedRule:
@@ -169,8 +21,7 @@ class PretrainedRule:
 
     def load_into(self, module: nn.Module, files: Any, print_log: Callable[..., None], logger: Any) -> None:
         """Load with the functions of ``files``, the checkpoint module of mmcv 1.x or of MMEngine."""
-        if lack := missing_weights(self.checkpoint):
-            raise NoWeights("; ".join(filter(None, (f"checkpoint of a Pretrained init_cfg: {lack[0]}", lack[1]))))
+        require_weights(self.checkpoint)
         if self.prefix is None:
             print_log(f"load model from: {self.checkpoint}", logger=logger)
             files.load_checkpoint(module, self.checkpoint, self.map_location, strict=False, logger=logger)

@@ -13,6 +13,7 @@ from typing import Any
 
 from etude.config.files import require_small_file
 from etude.config.tree import Path
+from etude.errors import UserError
 from etude.errors.spelling import nearest
 from etude.fast_dataclass import field, record
 from etude.plan import Place
@@ -86,6 +87,16 @@ def is_missing(file: Any) -> bool:
 def near_checkpoint(file: str) -> str:
     """Return a hint for a checkpoint that is not there."""
     return near_files(file, (os.path.splitext(file)[1] or ".pth",))
+
+
+class NoWeights(UserError, FileNotFoundError):
+    """The weights of a ``Pretrained`` rule do not exist."""
+
+
+def require_weights(checkpoint: str) -> None:
+    """Raise :class:`NoWeights` if the checkpoint of a ``Pretrained`` rule is missing."""
+    if lack := missing_weights(checkpoint):
+        raise NoWeights("; ".join(filter(None, (f"checkpoint of a Pretrained init_cfg: {lack[0]}", lack[1]))))
 
 
 def missing_weights(file: Any) -> tuple[str, str] | None:

@@ -129,11 +129,11 @@ ROOTS: dict[str, Registry] = {name: value for name, value in globals().items() i
 
 WEIGHT_INITIALIZERS.add_lazy(
     {
-        name: f"etude_openmm.shared.init.rules:{name}Init"
+        name: f"mmengine.model.weight_init:{name}Init"
         for name in ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier")
     }
 )
-WEIGHT_INITIALIZERS.add_lazy({"Pretrained": "etude_openmm.shared.init.module_v2:PretrainedInit"})
+WEIGHT_INITIALIZERS.add_lazy({"Pretrained": "mmengine.model.weight_init:PretrainedInit"})
 for _name in ("Sequential", "ModuleList", "ModuleDict"):
     MODELS.add_lazy({_name: f"etude_openmm.shared.init.module_v2:{_name}"})
 

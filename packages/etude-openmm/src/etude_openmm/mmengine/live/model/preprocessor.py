@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
+from mmengine.model.utils import stack_batch
 from torch import Tensor, nn
 
 from etude_openmm.mmengine.live.collate import is_element
@@ -134,20 +134,3 @@ class ImgDataPreprocessor(BaseDataPreprocessor):
         height, width = images.shape[2:]
         right, bottom = (-size % self.pad_size_divisor for size in (width, height))
         return F.pad(images, (0, right, 0, bottom), "constant", self.pad_value) if right or bottom else images
-
-
-def stack_batch(tensor_list: list[Tensor], pad_size_divisor: int = 1, pad_value: int | float = 0) -> Tensor:
-    """Stack tensors of different sizes. They are padded at the end of every dimension except the first."""
-    assert isinstance(tensor_list, list), f"Expected input type to be list, but got {type(tensor_list)}"
-    assert tensor_list, "`tensor_list` could not be an empty list"
-    assert len({tensor.ndim for tensor in tensor_list}) == 1, (
-        f"Expected the dimensions of all tensors must be the same, but got {[tensor.ndim for tensor in tensor_list]}"
-    )
-    sizes = [tensor.shape[1:] for tensor in tensor_list]
-    largest = [math.ceil(max(size) / pad_size_divisor) * pad_size_divisor for size in zip(*sizes, strict=True)]
-    batch = []
-    for tensor in tensor_list:
-        missing = [most - size for most, size in zip(largest, tensor.shape[1:], strict=True)]
-        padding = [amount for space in reversed(missing) for amount in (0, space)]
-        batch.append(F.pad(tensor, padding, value=pad_value) if any(missing) else tensor)
-    return torch.stack(batch)

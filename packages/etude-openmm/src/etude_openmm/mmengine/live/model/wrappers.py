@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from mmengine.model.utils import detect_anomalous_params
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from etude_openmm.mmengine.live.device import default_device
 from etude_openmm.mmengine.live.model.base_model import BaseModel, learn
-from etude_openmm.mmengine.live.model.utils import detect_anomalous_params
 from etude_openmm.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude_openmm.shared.registries.root import MODEL_WRAPPERS
 from etude_openmm.shared.state import add_wrapper, is_wrapper

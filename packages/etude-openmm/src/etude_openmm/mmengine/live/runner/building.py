@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
+from mmengine.model.utils import convert_sync_batchnorm, revert_sync_batchnorm
 from mmengine.optim.scheduler.param_scheduler import _ParamScheduler
 from torch import nn
 from torch.optim import Optimizer
@@ -17,7 +18,6 @@ from etude_openmm.mmengine.live.logging.log_processor import LogProcessor
 from etude_openmm.mmengine.live.logging.logger import MMLogger
 from etude_openmm.mmengine.live.logging.message_hub import MessageHub
 from etude_openmm.mmengine.live.loops import BaseLoop, EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
-from etude_openmm.mmengine.live.model.utils import convert_sync_batchnorm, revert_sync_batchnorm
 from etude_openmm.mmengine.live.model.wrappers import is_model_wrapper
 from etude_openmm.mmengine.live.optim_wrapper.constructor import build_optim_wrapper
 from etude_openmm.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
@@ -106,7 +106,7 @@ class Building(Views):
             return model
         model = model.to(default_device())
         if not self.distributed:
-            return revert_sync_batchnorm(model)
+            return revert_sync_batchnorm(model)  # type: ignore[no-any-return]
         unused = self.cfg.get("find_unused_parameters", False)
         return parallel_of(model, model_wrapper_cfg, self.cfg.get("sync_bn"), find_unused_parameters=unused)
 
