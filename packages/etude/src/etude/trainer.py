@@ -64,6 +64,7 @@ from etude.dialects.native.lower import PRIORITY, lower_hook
 from etude.dist.world import World
 from etude.dist.wrap import mesh_of, whole_losses
 from etude.errors import ConfigError, UserError
+from etude.errors.own_code import lines_of_user
 from etude.errors.spelling import nearest, suggest
 from etude.fast_dataclass import replace
 from etude.hooks.checkpoint import Checkpoint
@@ -76,6 +77,7 @@ from etude.inspection.check import without_step
 from etude.inspection.check.reality import check_facts
 from etude.losses.outputs import fitted
 from etude.plan import Parallel, Plan, Spec, Training
+from etude.preview.notebook import in_notebook, table
 from etude.schedules.phases import schedules_from
 from etude.session.lengths import facts_of
 from etude.session.session import Session, end_script
@@ -352,9 +354,30 @@ class Trainer:
         except Exception as error:
             if hasattr(error, "etude_where"):
                 error.add_note(f"in {error.etude_where}")
+            if in_notebook():
+                raise error.with_traceback(lines_of_user(error.__traceback__)) from error.__cause__
             raise
         end_script(run)
         return run
+
+    def __repr__(self) -> str:
+        return f"<Trainer: {', '.join(f'{key} {value}' for key, value in self._facts().items())}>"
+
+    def _repr_html_(self) -> str:
+        return table(self._facts(), title="trainer")
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what the trainer is made of, for people."""
+        count = sum(param.numel() for param in self.model.parameters())
+        loss, update = self._own["loss"], self._own["update"]
+        facts: dict[str, Any] = {"model": f"{type(self.model).__name__} ({count:,} parameters)"}
+        facts |= {"loss": name_of(loss)} if loss is not None else {}
+        facts |= {"update": name_of(update)} if update is not None else {}
+        facts["optimizer"] = ", ".join(type(one).__name__ for one in self.optimizers.values())
+        facts |= {"metrics": ", ".join(self.metrics)} if self.metrics else {}
+        facts |= {"hooks": ", ".join(hook.name for hook in self.hooks)} if self.hooks else {}
+        facts |= {key: value for key, value in self.settings.items() if not isinstance(value, Mapping)}
+        return facts | ({"folder": self.folder} if self.folder is not None else {})
 
     def evaluate(
         self, data: Data, *, batch_size: int | None = None, metrics: Sequence[Any] | None = None

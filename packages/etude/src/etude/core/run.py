@@ -145,13 +145,16 @@ class Run:
         return f"<Run: {', '.join(words)}{f', {self.folder}' if self.folder is not None else ''}>"
 
     def _repr_html_(self) -> str:
+        from etude.preview.draw import svg
         from etude.preview.notebook import table
 
         whole = f" of {self.total_steps}" if self.total_steps else ""
         rows: dict[str, Any] = {"model": type(self.model).__name__, "step": f"{self.step}{whole}"}
         rows |= {"folder": self.folder} if self.folder is not None else {}
         rows |= {name: f"{value:.5g}" for name, value in self.metrics.items()}
-        return table(rows, title=self.plan.name if self.plan is not None else "run")
+        curves = {name: points for name, points in self._history().items() if len(points) > 1}
+        usual = {name: points for name, points in curves.items() if name == "train/loss" or name.startswith("val/")}
+        return table(rows, title=self.plan.name if self.plan is not None else "run") + svg(usual, "")
 
     def parts(self) -> dict[str, Part]:
         """Return everything whose state a checkpoint has to hold for an exact resume, in the order it is loaded."""

@@ -45,6 +45,15 @@ class UserError(EtudeError):
 
     exit_code = 2
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows: the lines of the user, and the message."""
+        from traceback import extract_tb, format_list
+
+        from etude.errors.own_code import is_library
+
+        frames = [frame for frame in extract_tb(self.__traceback__) if not is_library(frame.filename)]
+        return [*"".join(format_list(frames)).splitlines(), f"{type(self).__name__}: {self}"]
+
 
 @record
 class Finding:

@@ -10,6 +10,7 @@ import inspect
 import os
 import sys
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 _PACKAGES = {"etude"}
@@ -45,6 +46,19 @@ def who(part: Any, method: str = "") -> str:
     name = str(owner.__qualname__).rpartition("<locals>.")[2]
     called = f"{name}.{method}" if method and not inspect.isroutine(part) else name
     return f"{called}{line_of(found if found is not None else owner)}"
+
+
+def lines_of_user(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback with the frames of the user's code alone; the whole if it has none."""
+    frames = []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    kept = [frame for frame in frames if not is_library(frame.tb_frame.f_code.co_filename)]
+    found: TracebackType | None = None
+    for frame in reversed(kept or frames):
+        found = TracebackType(found, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return found
 
 
 def line_of(target: Any) -> str:

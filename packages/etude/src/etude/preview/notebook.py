@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from etude.errors import UserError, optional
-from etude.preview.draw import alone
+from etude.preview.draw import alone, svg
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -40,11 +40,41 @@ def figure(curves: Curves, *, title: str = "") -> Any:
             marker_size=[6 if at in dots else 0 for at in range(len(values))],
         )
         made.add_trace(line, row=index // columns + 1, col=index % columns + 1)
+    made = _with_picture(made, shown)
     margin = {"t": 50, "b": 50, "l": 50}
     made.update_layout(template="plotly_white", title=escape(title), showlegend=False, height=height, margin=margin)
     made.update_xaxes(title_text="step", title_standoff=4, showgrid=False)
     made.update_annotations(font_size=13)
     return made
+
+
+def _with_picture(made: Any, shown: Curves) -> Any:
+    """Return the figure with a still picture beside it, which pages made of the notebook keep."""
+    import json
+
+    kind: type = optional("plotly.graph_objects", "report", "run.plot()").Figure
+
+    class Plot(kind):  # type: ignore[misc]
+        def _repr_mimebundle_(self, *args: Any, **settings: Any) -> dict[str, Any]:
+            interactive = json.loads(self.to_json())
+            return {"application/vnd.plotly.v1+json": interactive, "image/svg+xml": _picture(shown)}
+
+        def _ipython_display_(self) -> None:
+            raise NotImplementedError  # IPython then asks for the bundle
+
+    return Plot(made)
+
+
+def _picture(shown: Curves) -> str:
+    """Return the curves as one SVG image."""
+    drawn = svg({name: list(points) for name, points in shown.items()}, "")
+    return drawn if drawn.count("<svg") == 1 and drawn.startswith("<svg") else _framed(drawn)
+
+
+def _framed(html: str) -> str:
+    size = 'xmlns="http://www.w3.org/2000/svg" width="760" height="600"'
+    inside = f'<div xmlns="http://www.w3.org/1999/xhtml">{html}</div>'
+    return f'<svg {size}><foreignObject width="100%" height="100%">{inside}</foreignObject></svg>'
 
 
 def table(rows: Mapping[str, Any], *, title: str = "") -> str:

@@ -1,7 +1,9 @@
-"""Looks at an update of the user's own after its first step: whether it trains, and what it returns for the log."""
+"""Looks at the first step: whether an update of the user's own trains, what it returns for the log, and whether a
+model's output is what the loss takes."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from functools import partial
 from numbers import Real
@@ -10,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from etude.core.describe import place_of_loss
 from etude.core.hook import Hook, origin_of
 from etude.core.update import Step
-from etude.errors import ConfigError
+from etude.errors import ConfigError, ReturnError
 from etude.errors.own_code import is_own
+from etude.losses.outputs import scores
 
 if TYPE_CHECKING:
     from etude.core.run import Run
@@ -22,12 +26,15 @@ if TYPE_CHECKING:
 _PATIENCE = 100
 #: Numbers of each parameter that are compared where torch has counted no change: code may write to ``param.data``.
 _LOOKED_AT = 16
+_OF_CLASSES = (torch.nn.NLLLoss, torch.nn.CrossEntropyLoss)
 
 
 def watch(run: Run) -> None:
     """Look at the update's first step, if it is the user's own. One that begins to train later says so by an
     attribute ``trains_later = True``."""
     plain = _plain(run.update)
+    if isinstance(plain, Step) and any(isinstance(_loss(one), _OF_CLASSES) for one in plain.forward.losses.values()):
+        run.hooks.add(FirstOutput())
     if not is_own(getattr(plain, "__module__", None) or type(plain).__module__):
         run.hooks.add(FirstStep(plain))
 
@@ -84,6 +91,38 @@ class FirstStep(Hook):
             text = f"{who} has changed no parameter in its first step, and computed no gradients"
         at = str(run.plan.update.at) if run.plan is not None else ""
         return ConfigError(text, at=at, hint=f"{remedy}; if it begins to train later, write {name}.trains_later = True")
+
+
+class FirstOutput(Hook):
+    """Looks at the model's first output: logits, probabilities and their logarithms are tensors alike, and a loss that
+    is given the wrong ones learns something else in silence."""
+
+    priority = 15
+
+    def after_forward(self, run: Run) -> None:
+        run.hooks.remove(self)
+        output = scores(run.outputs["output"])
+        if not isinstance(output, Tensor) or output.ndim != 2 or not output.is_floating_point():
+            return
+        seen = output.detach().float()
+        for name, loss in run.update.forward.losses.items():  # type: ignore[attr-defined]
+            if isinstance(_loss(loss), torch.nn.NLLLoss) and bool((seen > 1e-3).any()):
+                most = f"{float(seen.max()):.3g}"
+                raise ReturnError(
+                    f"{place_of_loss(run, name)}NLLLoss takes log-probabilities, and the model's outputs reach {most}: "
+                    "end the model with log_softmax, or use CrossEntropyLoss"
+                )
+            sums_to_one = bool((seen >= 0).all() and (seen.sum(1) - 1).abs().max() < 1e-3)
+            if isinstance(_loss(loss), torch.nn.CrossEntropyLoss) and sums_to_one and seen.shape[1] > 1:
+                warnings.warn(
+                    f"{place_of_loss(run, name)}the model's outputs are probabilities, and CrossEntropyLoss takes "
+                    "logits: it applies softmax once more. Leave out the model's softmax",
+                    stacklevel=2,
+                )
+
+
+def _loss(loss: Any) -> Any:
+    return getattr(loss, "loss", loss)
 
 
 class Returned(Hook):

@@ -15,6 +15,8 @@ from etude.units import Amount, parse_written
 
 #: Arguments of hooks and curves that name a result of an evaluation, and what asks for one of its own.
 _RESULT_ARGUMENTS = ("best", "metric", "monitor")
+#: Which way results of known names improve.
+_WAYS = {"min": ("loss", "rmse", "mae", "perplexity"), "max": ("accuracy", "f1", "auroc", "iou", "average_precision")}
 #: Arguments that name what a hook writes.
 _WRITES = ("path", "file", "filename")
 #: Losses (without the ``Loss`` of their names) whose targets are numbers, and metrics whose targets are classes.
@@ -27,7 +29,7 @@ def contradictions(plan: Plan, *, unknown: Collection[str] = ()) -> list[Finding
     nothing can be said."""
     return [
         *check_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan, unknown), *_written(plan),
-        *_owners(plan), *_metrics(plan, unknown),
+        *_owners(plan), *_metrics(plan, unknown), *_judged(plan), *_directions(plan), *_silent(plan),
         *_shards(plan), *_retention(plan), *_numbers(plan), *_losses(plan),
         *_kinds_of_targets(plan),
     ]  # fmt: skip
@@ -155,6 +157,56 @@ def _metrics(plan: Plan, unknown: Collection[str]) -> Iterator[Finding]:
                 text = f"two metrics give a result {name.rstrip('/')!r}: {first.name} and {spec.name}"
                 yield Finding(str(spec.at), text, "leave one out")
                 break
+
+
+def _judged(plan: Plan) -> Iterator[Finding]:
+    """Report a result that several evaluations give to a hook that judges by it: the last one would decide."""
+    hooks = [hook.spec for hook in plan.hooks if hook.spec.name == "Evaluate"]
+    splits = dict.fromkeys(str(spec.args.get("split", "val")) for spec in hooks)
+    if len(splits) < 2:
+        return
+    for spec in (hook.spec for hook in plan.hooks):
+        key = next((key for key in _RESULT_ARGUMENTS if spec.args.get(key)), "")
+        if key or spec.name == "EarlyStop":
+            text = f"{spec.name} judges by {key or 'metric'}, and {' and '.join(splits)} are both evaluated"
+            yield Finding(str(spec.place(key) if key else spec.at), text, "evaluate one of them by `etude test`")
+
+
+def _directions(plan: Plan) -> Iterator[Finding]:
+    """Warn of a ``mode`` that keeps the worst: a loss should fall, an accuracy should rise."""
+    for spec in (hook.spec for hook in plan.hooks):
+        name = next((str(spec.args[key]) for key in _RESULT_ARGUMENTS if spec.args.get(key)), "")
+        mode, usual = spec.args.get("mode"), next((way for way, names in _WAYS.items() if name.startswith(names)), "")
+        if usual and mode in ("min", "max") and mode != usual:
+            text = f"{spec.name}: mode {mode!r} takes the worst {name} for the best"
+            yield Finding(str(spec.place("mode")), text, f"leave `mode` out, or write {usual}", "warning")
+
+
+def _silent(plan: Plan) -> Iterator[Finding]:
+    """Report settings that run, and do something else than they say."""
+    if plan.train.nonfinite == "rollback" and not any(hook.spec.name == "Checkpoint" for hook in plan.hooks):
+        at = plan.places.get(("train", "nonfinite"), "")
+        yield Finding(str(at), "train.nonfinite: rollback needs checkpoints to go back to, and the run keeps none")
+    for spec in (hook.spec for hook in plan.hooks if hook.spec.name == "EMA"):
+        share = spec.args.get("momentum")
+        if isinstance(share, float) and 0.5 < share <= 1:
+            text = f"EMA: momentum {share:g} is the share of the new weights, so that almost nothing is averaged"
+            yield Finding(
+                str(spec.place("momentum")), text, f"write {1 - share:.6g} for a decay of {share:g}", "warning"
+            )
+    for optimizer in plan.optimizers.values():
+        for group in optimizer.groups:
+            for key in ("lr_mult", "decay_mult"):
+                if getattr(group, key) < 0:
+                    yield Finding(str(group.at), f"{key} is {getattr(group, key):g}; it cannot be negative")
+    train, val = plan.data.get("train"), plan.data.get("val")
+    if train is not None and val is not None and train.dataset.args and _is_same(train.dataset, val.dataset):
+        text = f"data.val is the data of data.train ({val.dataset.name} with the same arguments)"
+        yield Finding(str(val.dataset.at), text, "results on it say nothing about new data", "warning")
+
+
+def _is_same(one: Spec, other: Spec) -> bool:
+    return one.name == other.name and dict(one.args) == dict(other.args) and "samples" not in one.args
 
 
 def _written(plan: Plan) -> Iterator[Finding]:
