@@ -3,6 +3,7 @@ gradient."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,11 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
-from etude.dist import group, kernels
+from etude.dist import group, kernels, tensor
 from etude.dist.world import World
 from etude.losses.outputs import fitted
+from etude.models.text import CharTransformer
+from etude.plan import Tensor as Tensors
 
 group.join(World.from_environment())
 mesh = init_device_mesh("cpu", (2,))
@@ -117,12 +120,31 @@ def convolutions() -> None:
     picture, weight = torch.randn(2, 3, 6, 6), torch.randn(4, 3, 3, 3)
     for place in (Shard(0), Shard(2), Replicate()):
         compare(f"conv2d {place}", lambda x, w: F.conv2d(x, w, padding=1), [picture, weight], [place, Replicate()])
+    compare("conv2d of plain pictures", lambda w: F.conv2d(picture, w, padding=1), [weight], [Replicate()])
     half = DTensor.from_local(picture / 2, mesh, [Partial()], run_check=False)
     split = distribute_tensor(weight, mesh, [Replicate()], src_data_rank=None)
     torch.testing.assert_close(F.conv2d(half, split).full_tensor(), F.conv2d(picture, weight), rtol=1e-5, atol=1e-5)
 
 
-for check in (single_values, mean_losses, classes, draws, attention, convolutions):
+def family() -> None:
+    """A model whose plan is known by its names: attention of torch, which stays whole, and layers that are split."""
+    torch.manual_seed(0)
+    whole = CharTransformer(vocabulary=16, width=16, heads=4, depth=2, length=8)
+    model = copy.deepcopy(whole)
+    text, plan = torch.randint(0, 16, (2, 8)), Tensors(size=2)
+    words = tensor.words_of(model, plan)
+    assert sorted(words.values()) == ["column", "column", "row", "row"]
+    tensor.split(model, words, plan, mesh)
+    losses = [F.cross_entropy(tensor.plain(one(text)), text) for one in (whole, model)]
+    for loss in losses:
+        loss.backward()
+    kernels.finish(model.parameters())
+    torch.testing.assert_close(losses[1], losses[0])
+    for wanted, got in zip(whole.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(got.grad.full_tensor(), wanted.grad)
+
+
+for check in (family, single_values, mean_losses, classes, draws, attention, convolutions):
     check()
 group.barrier()
 group.leave()

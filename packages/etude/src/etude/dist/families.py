@@ -37,10 +37,12 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
         "*layer.*.attention.attention.value": COLUMN, "*layer.*.attention.output.dense": ROW,
         "*layer.*.intermediate.dense": COLUMN, "*layer.*.output.dense": ROW,
     },
-    "ViT of timm": {
-        "*blocks.*.attn.qkv": COLUMN, "*blocks.*.attn.proj": ROW, "*blocks.*.mlp.fc1": COLUMN,
-        "*blocks.*.mlp.fc2": ROW,
+    "ViT of transformers 5": {
+        "*layers.*.attention.[qkv]_proj": COLUMN, "*layers.*.attention.o_proj": ROW, "*layers.*.mlp.fc1": COLUMN,
+        "*layers.*.mlp.fc2": ROW,
     },
+    # One matrix makes query, key and value, whose outputs are reshaped to three first: attention stays whole.
+    "ViT of timm": {"*blocks.*.mlp.fc1": COLUMN, "*blocks.*.mlp.fc2": ROW},
     "layers of torch": {"*.linear1": COLUMN, "*.linear2": ROW},
 }  # fmt: skip
 #: Words of the plans in transformers. What gathers or scatters follows from what is split; the rest is for experts.

@@ -275,9 +275,13 @@ def _convolution(known: Callable[..., Any]) -> Callable[..., Any]:
     def convolve(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Convolve whole pictures: of those that are split by anything but samples, all ranks have all."""
 
+        mesh = _mesh_of(args)
+
         def whole(arg: Any, *, samples: bool) -> Any:
-            if not isinstance(arg, DTensor):
+            if not isinstance(arg, Tensor):
                 return arg
+            if not isinstance(arg, DTensor):  # pictures, which torch's own rule expects as DTensors
+                return DTensor.from_local(arg, mesh, [Replicate()] * mesh.ndim, run_check=False)
             how = [one if samples and one.is_shard(0) else Replicate() for one in arg.placements]
             return arg.redistribute(placements=how)
 
