@@ -183,3 +183,12 @@ def test_a_script_that_refuses_its_arguments_or_never_trains_is_named(checkout: 
     script.write_text(SCRIPT.replace('if __name__ == "__main__"', "if False"))
     told = etude(checkout, "train", "configs/line.py", "--seed", "3", code=2)
     assert "tools/train.py ended without training: no runner of mmcv was started" in told
+
+
+def test_no_check_trains_what_check_refuses(checkout: Path) -> None:
+    words = ("train", "configs/line.py", "dist_params.backend=ncl", "--seed", "3", "--work-dir", "out")
+    assert "did you mean 'nccl'?" in etude(checkout, *words, code=2)
+    told = etude(checkout, *words, "--no-check")
+
+    assert "warning: dist_params.backend" in told
+    assert (checkout / "out/iter_6.pth").is_file()

@@ -441,3 +441,15 @@ def test_the_project_that_a_config_is_for_is_named_once_when_it_is_not_installed
     said = "".join(capsys.readouterr())
     assert said.count("c.py:2: nothing is called 'FarNet'; mmnowhere, which the config is for, is not installed") == 1
     assert "pip install mmnowhere" in said and "FarSet" not in said and "Traceback" not in said
+
+
+def test_a_variable_that_resembles_another_one_is_no_error(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (said,) = told(f"{TEXT}\neval_pipeline = []\n", capsys)
+    assert "warning: unknown key eval_pipeline: nothing reads it" in said
+
+
+def test_a_loop_of_a_project_may_take_several_loaders(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loaders = "test_dataloader = [dict(batch_size=1)]\ntest_evaluator = []\ntest_cfg = dict(type={!r})\n"
+    wrong = "test_dataloader must be a dict"
+    assert any(wrong in line for line in told(TEXT + "\n" + loaders.format("TestLoop"), capsys))
+    assert not any(wrong in line for line in told(TEXT + "\n" + loaders.format("MultiTestLoop"), capsys))

@@ -76,7 +76,8 @@ def load_plan(
     found, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
     try:
         # A dialect may have its native config lowered by the native dialect; the run is still one of its own.
-        plan = replace(found.lower(tree), dialect=found.name)
+        lowered = found.lower_unchecked(tree) if (options or {}).get("no_check") else found.lower(tree)
+        plan = replace(lowered, dialect=found.name)
     except ConfigError as error:
         # Lowering stops at what it cannot read; `check` goes on, so that one look shows all mistakes.
         wrong = sorted((one for one in found.check(tree) if one.severity == "error"), key=place_of)
@@ -189,7 +190,7 @@ def build_session(
     options = go_on(options)
     quiet = options.quiet or (trial is not None and trial.shortens) or not World.from_environment().is_main
     spoken = dialects.of(plan)
-    plan = require_sound(plan, tree, quiet=quiet, here=True)
+    plan = require_sound(plan, tree, quiet=quiet, here=True, sure=not options.extras.get("no_check"))
     # Noted before building, because building may make folders: those alone are removed if the run never begins.
     began, fresh = time.monotonic(), _absent(spoken.folders_made(plan, options))
     run = _built(plan, options, fresh)
@@ -259,7 +260,7 @@ def measure(
 
     options = options or Options()
     plan, _ = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))
-    plan = require_sound(plan)
+    plan = require_sound(plan, sure=not options.extras.get("no_check"))
     path = find_best(str(checkpoint), "" if best is True else best) if best else find(str(checkpoint))
     split = split or ("test" if "test" in plan.data else "val")
     if split not in plan.data:
@@ -308,14 +309,19 @@ def apply_trial(plan: Plan, trial: Trial) -> Plan:
     return dialects.of(plan).shorten_plan(plan) if trial.fast_dev_run else plan
 
 
-def require_sound(plan: Plan, tree: Tree | None = None, *, quiet: bool = True, here: bool = False) -> Plan:
+def require_sound(
+    plan: Plan, tree: Tree | None = None, *, quiet: bool = True, here: bool = False, sure: bool = True
+) -> Plan:
     """Return the plan with its arguments converted as their components declare them. Raise everything that ``etude
     check`` reports as an error, and print the warnings unless ``quiet``.
 
     ``here``: the run is built next, by this process. Then a dataset without its file is an error, which needs no
-    warning before it.
+    warning before it. Unless ``sure``, mistakes are only printed.
     """
     settled, findings = dialects.of(plan).settle(plan, tree)
+    if not sure:
+        findings = [*findings, *(dialects.of(plan).check(tree) if tree is not None else ())]
+        findings = [replace(one, severity="warning") for one in dict.fromkeys(findings)]
     gone = list(missing_data(settled)) if here else []
     _raise_or_say([finding for finding in findings if finding not in gone], quiet)
     return settled

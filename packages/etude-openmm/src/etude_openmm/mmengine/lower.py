@@ -55,6 +55,7 @@ _INITS = ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "
 #: What belongs where, to find misspelt words.
 WORDS = Words(
     top=KNOWN_KEYS,
+    variables=_VARIABLES,
     served=names.MODULES,
     names={
         **{name: target for table in names.REGISTERED.values() for name, target in table.items()},
@@ -137,7 +138,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         files=tuple(tree.files),
     )
     if not is_fragment(tree.values):
-        low.unknown_keys(KNOWN_KEYS)
+        low.unknown_keys(KNOWN_KEYS, variables=_VARIABLES)
     report_late_changes(low, _READ)
     report_values(low)
     components = Components(low, WORDS, TABLES)

@@ -30,8 +30,15 @@ def wants_mmcv2() -> bool:
     """
     if "mmengine" in sys.modules:
         return True
-    text = ownership.text_of(ownership.importer())
+    file = ownership.importer()
+    text = ownership.text_of(file) if not file.startswith("<") else _command()
     return bool(re.search(_NEW_WORLD, text)) or any(map(is_of_mmengine, set(re.findall(_PROJECTS, text))))
+
+
+def _command() -> str:
+    """Return the code of ``python -c``, a statement per line."""
+    words = sys.orig_argv
+    return words[words.index("-c") + 1].replace(";", "\n") if "-c" in words[:-1] else ""
 
 
 def is_of_mmengine(package: str) -> bool:

@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--launcher", default="none", choices=["none", "pytorch", "slurm", "mpi"], help="who started the processes"
     )
     parser.add_argument("--local_rank", "--local-rank", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--no-check", action="store_true", help="evaluate although `etude check` finds mistakes")
     parser.add_argument("--trust", action="store_true", help="load a file that contains code, and execute it")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but the results")
     parser.add_argument("--dialect", default="", help=argparse.SUPPRESS)

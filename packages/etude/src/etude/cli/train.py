@@ -75,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-change", action="append", default=[], metavar="KEY", help="accept a changed KEY on resume"
     )
     safety.add_argument("--strict", action="store_true", help="refuse to resume with code that has changed")
+    safety.add_argument("--no-check", action="store_true", help="train although `etude check` finds mistakes")
     safety.add_argument("--trust", action="store_true", help="load pickles that contain code, and execute it")
     safety.add_argument("--trust-owner", action="store_true", help="resume from files owned by another user")
     add_no_code(safety)

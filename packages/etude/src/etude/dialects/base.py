@@ -96,6 +96,10 @@ class Dialect(ABC):
     def lower(self, tree: Tree) -> Plan:
         """Return the plan of a config. Raises one :class:`~etude.errors.ConfigError` with all mistakes."""
 
+    def lower_unchecked(self, tree: Tree) -> Plan:
+        """Return the plan of a config for ``--no-check``, where a plan can be made in spite of the mistakes."""
+        return self.lower(tree)
+
     def check(self, tree: Tree) -> list[Finding]:
         """Return all findings about a config."""
         try:
@@ -221,6 +225,10 @@ class Hosted(Dialect):
 
     def lower(self, tree: Tree) -> Plan:
         return replace(self.lowering().lower(tree), places=tree.places)
+
+    def lower_unchecked(self, tree: Tree) -> Plan:
+        plan = self.lowering().survey(tree)[0]
+        return replace(plan, places=tree.places) if plan is not None else self.lower(tree)
 
     def check(self, tree: Tree) -> list[Finding]:
         plan, findings = self.lowering().survey(tree)

@@ -11,6 +11,7 @@ from etude.config.tree import Path, dotted
 from etude.errors.spelling import is_slip, nearest, suggest
 from etude.fast_dataclass import replace
 from etude.plan import Place
+from etude_openmm.mmengine.names import REGISTERED
 from etude_openmm.shared.checks.lowering import Lowering
 from etude_openmm.shared.project_names import MODULE2PACKAGE
 
@@ -102,7 +103,7 @@ def _two_ways_of_bases(low: Lowering) -> None:
 
 def _kind(low: Lowering, key: str) -> None:
     value = low.tree.get(key)
-    listed = isinstance(value, list | tuple) and key in _DICTS_OR_LISTS
+    listed = isinstance(value, list | tuple) and (key in _DICTS_OR_LISTS or _is_several(low, key, value))
     if isinstance(value, str | int | float | list | tuple) and not listed:
         words = "a dict or a list of dicts" if key in _DICTS_OR_LISTS else "a dict"
         hint = f"write dict(type={value!r})" if isinstance(value, str) and key in _TYPED else ""
@@ -242,3 +243,14 @@ def _no_slip_of(low: Lowering, path: Path, words: Sequence[str]) -> None:
         return
     if near := nearest(value, [known for known in words if is_slip(value, known)]):
         low.error(low.place(*path), f"{dotted(path)} is {value!r}", f"did you mean {near!r}?")
+
+
+def _is_several(low: Lowering, key: str, given: Any) -> bool:
+    """Return whether a list is given to a loop of a project, such as ``MultiTestLoop``, which takes several loaders."""
+    loop = low.tree.get(f"{key.partition('_')[0]}_cfg", "type")
+    return (
+        key.endswith("_dataloader")
+        and isinstance(given, list)
+        and isinstance(loop, str)
+        and loop.rpartition(".")[2] not in REGISTERED["LOOPS"]
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
@@ -163,10 +163,11 @@ class Lowering:
             self.error(at, f"no {word} is called {spec.name!r}", hint)
         return ""
 
-    def unknown_keys(self, known: Sequence[str], *, sure: bool = True) -> None:
+    def unknown_keys(self, known: Sequence[str], *, sure: bool = True, variables: Collection[str] = ()) -> None:
         """Report top-level keys that nothing reads: neither known words, nor variables that the config itself uses.
 
-        A misspelling of a known word is an error, if it is ``sure`` that nothing else reads the keys.
+        A misspelling of a known word is an error, if it is ``sure`` that nothing else reads the keys. Those of
+        ``variables`` are only known by custom, and another may be called nearly so.
         """
         used = names_used(self.tree.files.values())
         for key in self.tree.values:
@@ -175,7 +176,8 @@ class Lowering:
             near = nearest(key, known)
             hint = f"did you mean {near!r}?" if near else ""
             by_hand = not self.place(key).line and is_slip(key, near or "")
-            if sure and near and (by_hand or _is_surely(key, near)):
+            is_other = near in variables or (key.endswith(near or key) and near in self.tree.values)  # eval_dataloader
+            if sure and near and (by_hand or (not is_other and _is_surely(key, near))):
                 self.error(self.place(key), f"unknown key {key}", hint)
             else:
                 self.warning(self.place(key), f"unknown key {key}: nothing reads it", hint)

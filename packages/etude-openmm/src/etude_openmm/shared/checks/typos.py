@@ -32,6 +32,13 @@ _ALWAYS = (
 )  # fmt: skip
 
 
+#: Keys whose dict is always a part that a registry holds.
+_PARTS = (
+    "backbone", "neck", "head", "bbox_head", "mask_head", "rpn_head", "roi_head", "decode_head", "auxiliary_head",
+    "detector", "keypoint_head", "cls_head", "data_preprocessor",
+)  # fmt: skip
+
+
 @record(eq=False)
 class Words:
     """The words that a dialect knows: its top-level keys, and its components (name → ``module:attr``).
@@ -46,6 +53,8 @@ class Words:
     served: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     keys: Mapping[tuple[str, ...], Sequence[str]] = field(default_factory=dict)
     defaults: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    #: Keys of ``top`` that are variables by custom: others may be called nearly so.
+    variables: Collection[str] = ()
     #: Names that an installed project has. They are right, and are not suggested: many are one letter apart (BN, LN).
     others: Collection[str] = ()
 
@@ -69,7 +78,8 @@ class _Slips:
     def tell(self) -> None:
         lost = self._imports()
         used = names_used(self.low.tree.files.values())
-        self._keys((), self.low.tree.values, self.words.top, leave=used)
+        leave = {*used, *self.words.variables}
+        self._keys((), self.low.tree.values, [key for key in self.words.top if key not in leave], leave=leave)
         for path, value in self.low.tree.walk():
             if isinstance(value, Mapping) and path[0] in self.words.top:
                 self._keys(path, value, self._belong(path, value))
@@ -90,7 +100,10 @@ class _Slips:
         for key in value:
             if isinstance(key, str) and key not in known and not key.startswith("_"):
                 meant = _slip_of(key, missing)
-                if meant:
+                if meant and "custom_keys" in path:  # the whole rule goes into the group, so nothing fails
+                    text = f"unknown key {dotted((*path, key))}"
+                    self.low.warning(self.low.place(*path, key), text, f"did you mean {meant!r}?")
+                elif meant:
                     self._error((*path, key), key, f"unknown key {dotted((*path, key))}", meant)
 
     def _name(self, path: Path, value: Mapping[Any, Any]) -> None:
@@ -100,11 +113,31 @@ class _Slips:
             return
         scope, dot, bare = name.rpartition(".")
         names = scoped(scope) if dot else self.names
+        if not dot and any(bare in scoped(scope) for scope in self._scopes(path)):
+            return
         meant = _slip_of(bare, names) if bare not in names else None
-        if meant and path[-1] == "init_cfg":  # models have words of their own: type='normal' of GANs
+        if meant and self._may_be_a_word_of_its_own(path, bare, meant):
             self.low.warning(self.low.place(*path, "type"), f"nothing is called {name!r}", f"did you mean {meant!r}?")
         elif meant:
             self._error((*path, "type"), name, f"{self._no(meant, path)} is called {name!r}", f"{scope}{dot}{meant}")
+
+    def _scopes(self, path: Path) -> set[str]:
+        """Return the scopes that a dict above names for its parts, as ``_scope_`` or before its own ``type``."""
+        above = [self.low.tree.get(*path[:end]) for end in range(1, len(path) + 1)]
+        kinds = [str(one.get("type", "")) for one in above if isinstance(one, Mapping)]
+        written = [str(one["_scope_"]) for one in above if isinstance(one, Mapping) and "_scope_" in one]
+        return {*written, *(kind.partition(".")[0] for kind in kinds if kind.count(".") == 1)}
+
+    def _may_be_a_word_of_its_own(self, path: Path, bare: str, meant: str) -> bool:
+        """Return whether ``type`` may be an argument that no registry is asked for.
+
+        Models and hooks have such: ``init_cfg=dict(type='normal')``, ``slow_pathway=dict(type='resnet3d')``, and
+        ``vis_kwargs_list=dict(type='GAN')`` of a hook.
+        """
+        if path[0] in ("custom_hooks", "default_hooks"):
+            return len(path) > 2
+        is_part = path == ("model",) or path[-1] in _PARTS or "pipeline" in path
+        return path[0] == "model" and not is_part and bare.islower() and bare == meant.lower()
 
     def _no(self, meant: str, path: Path) -> str:
         """Return ``no transform`` and the like: the kind of what was probably meant, by the table that it is in."""
