@@ -54,7 +54,11 @@ def write_into_store(job: Job, port: int, value: bytes) -> set[str]:
 
 def start(folder: Path, name: str, epochs: int = 1) -> zygote.Child:
     words = ("train", "config.yaml", "--folder", name, "--nproc", "2", f"train.epochs={epochs}")
-    return zygote.start("-m", "etude", *words, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    return zygote.start("-m", "etude", *words, cwd=folder, env=_environment())
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 def kill_when(child: zygote.Child, moment) -> set[int]:
@@ -129,41 +133,89 @@ def _jobs(folder: Path) -> Iterator[Jobs]:
         jobs.close()
 
 
+#: What makes a job of two processes, each with more words of the command.
+LISTENING: dict[str, tuple[tuple[str, ...], dict[str, int]]] = {
+    "ddp": ((), {}),
+    "fsdp": (("+parallel.strategy=fsdp",), {}),
+    "ddp, a rank is killed and started again": (("--chaos", "kill@step=11,rank=1"), {"max_restarts": 1}),
+}
+SCRIPT = """
+import time, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+time.sleep(2)
+dist.destroy_process_group()
+"""
+#: Seconds after which no further launcher is killed.
+LONGEST = 300.0
+
+
 def report(kills: int, seed: int) -> int:
-    """Print the table; return 1 if anything fell through."""
+    """Print how many of each kind held; return 1 if anything fell through."""
     draw, wrong = random.Random(seed), 0
     with tempfile.TemporaryDirectory() as made:
         folder = project.make(Path(made))
         with _jobs(folder) as jobs:
-            print(f"{'job of two processes':34} {'listeners':>9} {'beyond this machine or user':>28}")
-            for name, more in (
-                ("ddp", ()),
-                ("fsdp", ("+parallel.strategy=fsdp",)),
-                ("ddp, a rank is killed", ("--chaos", "kill@step=11,rank=1")),
-            ):
-                job = jobs.start(*WORDS, name, *more, cwd=folder, max_restarts=1)
+            for name, (words, named) in LISTENING.items():
+                job = jobs.start(*WORDS, name, *words, cwd=folder, **named)
                 seen = doors.during(job, jobs.process.pid)
-                wide = [door for door in seen if not door.is_narrow]
-                wrong += len(wide) + bool(job.wait())
-                print(f"{name:34} {len(seen):9} {len(wide):28}")
-                for door in sorted(wide, key=str):
-                    print(f"    {door.kind} {door.where}")
-            run = 0
-            for number in range(10):
-                mark = folder / f"run-{number}"
-                value = pickle.dumps(Payload(mark)) if number % 2 else draw.randbytes(1 << draw.randrange(14))
-                port = 20_000 + draw.randrange(10_000)
-                words = (*WORDS, f"store-{number}", "+parallel.strategy=fsdp")
-                job = jobs.start(*words, cwd=folder, endpoint=f"localhost:{port}", hang_timeout=10.0)
-                write_into_store(job, port, value)
-                run += mark.exists() or job.wait() not in (0, 2, 8) or "Traceback" in job.output
-            print(
-                f"\n{'stores filled by a stranger':34} {10 - run} of 10 ended well or with a message, and ran nothing"
-            )
-        missed = 0
-        for number in range(kills):
-            run_folder = folder / f"kill-{number}"
-            moment = when_finished(run_folder, draw.random() / 4) if number % 2 else after(draw.random() * 3)
-            missed += bool(left(kill_when(start(folder, run_folder.name), moment)))
-        print(f"{'launchers killed':34} {kills - missed} of {kills} left nobody")
-    return int(bool(wrong + run + missed))
+                wrong += bool(job.wait()) + _told(f"listeners: {name}", seen)
+        wrong += _told("listeners: a script of exec", _of_script(folder))
+        filled = _filled(folder, draw)
+        wrong += row("stores filled by a stranger", filled, 10)
+        held, done = _killed(folder, kills, draw)
+        wrong += row("launchers killed, nobody left", held, done)
+    return int(bool(wrong))
+
+
+def row(name: str, held: int, count: int, more: str = "") -> int:
+    """Print a line of the table; return how many did not hold."""
+    print(f"{name:52} {f'{held} of {count}':>10}{more}", flush=True)
+    return count - held
+
+
+def _told(name: str, seen: set[doors.Door]) -> int:
+    wide = [door for door in seen if not door.is_narrow]
+    row(name, len(seen) - len(wide), len(seen))
+    for door in sorted(wide, key=str):
+        print(f"    {door.kind} {door.where}")
+    return len(wide) + (not seen)  # a job that listens nowhere was not looked at
+
+
+def _of_script(folder: Path) -> set[doors.Door]:
+    (folder / "script.py").write_text(SCRIPT)
+    child = zygote.start("-m", "etude", "exec", "--nproc", "2", "script.py", cwd=folder, env=_environment())
+    seen: set[doors.Door] = set()
+    while child.poll() is None:
+        seen |= doors.doors(child.pid)
+        time.sleep(0.02)
+    return seen
+
+
+def _filled(folder: Path, draw: random.Random) -> int:
+    """Return how many of ten jobs, whose stores are overwritten, ended well or with a message and ran nothing."""
+    held = 0
+    for number in range(10):
+        mark = folder / f"run-{number}"
+        value = pickle.dumps(Payload(mark)) if number % 2 else draw.randbytes(1 << draw.randrange(14))
+        port = 20_000 + draw.randrange(10_000)
+        with _jobs(folder) as jobs:
+            words = (*WORDS, f"store-{number}", "+parallel.strategy=fsdp")
+            job = jobs.start(*words, cwd=folder, endpoint=f"localhost:{port}", hang_timeout=10.0)
+            write_into_store(job, port, value)
+            held += job.wait() in (0, 2, 8) and not mark.exists() and "Traceback" not in job.output
+    return held
+
+
+def _killed(folder: Path, kills: int, draw: random.Random) -> tuple[int, int]:
+    """Kill launchers; return how many left nobody, and how many there was time for."""
+    held = done = 0
+    ends = time.monotonic() + LONGEST
+    while done < kills and time.monotonic() < ends:
+        run = folder / f"kill-{done}"
+        moment = when_finished(run, draw.random() / 4) if done % 2 else after(draw.random() * 3)
+        held += not left(kill_when(start(folder, run.name), moment))
+        done += 1
+    if done < kills:
+        print(f"    of {kills} launchers there was time for {done}")
+    return held, done

@@ -1,7 +1,7 @@
 """Inputs and files that somebody made to break Étude, each with the command that reads it and the code it must end with.
 
 ``python -m tests.security.hostile`` runs all of them in processes with little memory and prints a table;
-``bench/faults.py --security`` shows it, and ``test_hostile.py`` runs them one by one.
+``bench/faults.py --security`` shows it too, and ``test_hostile.py`` runs them one by one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import resource
+import pickle
 import shutil
 import subprocess
 import sys
@@ -20,6 +20,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests import zygote
+from tests.dist.security import row
+from tests.security.ways import PARTS, RAN, WAYS
 
 CONFIG = """\
 model: {type: MLP, sizes: [64, 10]}
@@ -362,7 +366,57 @@ FILES: dict[str, Case] = {
         _RESUME, 0, ("nothing is left",), trained=True,
     ),
 }  # fmt: skip
-CASES = {**INPUTS, **FILES}
+
+
+class _Makes:
+    """A pickle that makes the folder ``ran`` where it is read."""
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (RAN,)
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "w.pth").write_bytes(pickle.dumps({"state_dict": _Makes()}))
+
+
+def _planted(name: str) -> Callable[[Path], object]:
+    return lambda folder: (newest(folder) / name).write_bytes(pickle.dumps(_Makes()))
+
+
+def _way(text: str) -> Callable[[Path], object]:
+    def make(folder: Path) -> None:
+        for name in ("parts.py", "timm.py"):
+            (folder / name).write_text(PARTS)
+        (folder / "config.yaml").write_text(text)
+
+    return make
+
+
+#: What must not run code: each case fails if it has made ``ran``.
+CODE: dict[str, Case] = {
+    **{
+        f"{way}, {verb} --no-python-config": Case(
+            _way(text), (verb, "config.yaml", "--no-python-config"), 2, ("runs code, and --no-python-config forbids that",)
+        )
+        for way, (text, _, _) in WAYS.items()
+        for verb in ("train", "plan", "check")
+    },
+    **{
+        f"{way}, check": Case(_way(WAYS[way][0]), ("check", "config.yaml"), 0, ("runs that code",))
+        for way in ("a file", "a module", "a model")
+    },
+    "a function of Python": Case(_with("type: MLP", f"type: os.mkdir, path: {RAN}"), _TRAIN, 2, ("config.yaml:1",)),
+    "a tag of YAML": Case(_extra(f"a: !!python/object/apply:os.mkdir [{RAN}]"), _TRAIN, 2, ("config.yaml:",)),
+    "a pickle as weights": Case(_pickled, _READ, 7, ("refused",)),
+    "a pickle to begin with": Case(
+        lambda folder: (_pickled(folder), _config(f"{CONFIG}init_from: w.pth\n")(folder)), _TRAIN, 7, ("refused",)
+    ),
+    **{
+        f"a pickle as {name}": Case(_planted(name), _RESUME, 0, _FELL_BACK, trained=True)
+        for name in ("manifest.json", "state.json", "model.safetensors")
+    },
+}  # fmt: skip
+CASES = {**INPUTS, **FILES, **CODE}
 
 
 def train(folder: Path) -> None:
@@ -381,55 +435,49 @@ def prepare(case: Case, folder: Path, trained: Path) -> None:
     case.make(folder)
 
 
-def fault(case: Case, code: int, said: str) -> str:
+def fault(case: Case, folder: Path, code: int, said: str) -> str:
     """Return what was wrong with the answer of a command; empty if nothing was."""
     missing = [word for word in case.words if word not in said]
     if code != case.code:
         return f"exit code {code}, not {case.code}: {said.strip()[-300:]}"
     if missing:
         return f"{missing[0]!r} is not in: {said.strip()[-300:]}"
+    if (folder / RAN).exists():
+        return "it ran code"
     return "a traceback" if "Traceback" in said or "fault of the engine" in said else ""
 
 
 def main() -> int:
     """Run every case in a process with little memory; print how many of each kind held."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    print(f"{'made to break it':24} {'held':>9}  {'longest':>8}")
     wrong = []
     with tempfile.TemporaryDirectory() as made:
         trained = Path(made)
         train(trained)
-        for kind, cases in (("inputs", INPUTS), ("files", FILES)):
-            longest = 0.0
-            failed = len(wrong)
+        for kind, cases in (("hostile inputs", INPUTS), ("hostile files", FILES), ("code behind the switch", CODE)):
+            longest, before = 0.0, len(wrong)
             for number, (name, case) in enumerate(cases.items()):
-                began = time.monotonic()
                 folder = trained / kind / str(number)
                 prepare(case, folder, trained)
-                problem = fault(case, *_run(case, folder))
+                began = time.monotonic()
+                problem = fault(case, folder, *_run(case, folder))
                 longest = max(longest, time.monotonic() - began)
-                wrong += [f"{name}: {problem}"] if problem else []
+                wrong += [f"    {name}: {problem}"] if problem else []
                 shutil.rmtree(folder)
-            failed = len(wrong) - failed
-            print(f"{kind:24} {f'{len(cases) - failed} of {len(cases)}':>9}  {longest:>6.1f} s", flush=True)
-    print("\n".join(wrong))
+            row(kind, len(cases) - len(wrong) + before, len(cases), f"   longest {longest:.1f} s")
+    print("\n".join(wrong), end="\n" * bool(wrong))
     return int(bool(wrong))
 
 
 def _run(case: Case, folder: Path) -> tuple[int, str]:
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-
-    command = [sys.executable, "-m", "etude", *case.command]
-    environment = {**os.environ, **case.environment}
+    words = ("-m", "tests.security.limited", str(BYTES), str(SECONDS), *case.command)
+    child = zygote.start(*words, cwd=folder, env={**os.environ, **case.environment})
     try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=2 * SECONDS, preexec_fn=limit
-        )
-    except subprocess.TimeoutExpired:
+        said = child.communicate(timeout=2 * SECONDS)
+    except TimeoutError:
+        child.kill()
         return -1, "no end"
-    return done.returncode, done.stdout + done.stderr
+    return child.returncode, "".join(said)
 
 
 if __name__ == "__main__":

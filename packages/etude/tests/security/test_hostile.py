@@ -23,4 +23,4 @@ def test_what_was_made_to_break_it_does_not(name: str, workdir: Path, trained: P
     case = CASES[name]
     prepare(case, workdir, trained)
     done = etude(*case.command, env={**os.environ, **case.environment})
-    assert fault(case, done.returncode, done.stdout + done.stderr) == ""
+    assert fault(case, workdir, done.returncode, done.stdout + done.stderr) == ""

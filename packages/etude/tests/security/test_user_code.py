@@ -6,42 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.security.ways import PARTS, PLAIN, RAN, WAYS
 from tests.zygote import etude
-
-PLAIN = """\
-model: {type: MLP, sizes: [64, 10]}
-loss: CrossEntropyLoss
-data: {train: {dataset: Digits, batch_size: 512}}
-optim: {type: torch.optim.SGD, lr: 0.1}
-train: {epochs: 1, threads: 1}
-"""
-PARTS = """\
-from pathlib import Path
-
-from torch import nn
-
-Path("ran").write_text("it ran")
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(64, 10)
-
-    def forward(self, x):
-        return self.layer(x.flatten(1))
-"""
-WAYS = {
-    "a file": ("imports: [parts.py]\n" + PLAIN, "config.yaml:1", "parts.py"),
-    "a module": ("imports: [parts]\n" + PLAIN, "config.yaml:1", "parts"),
-    "a module of Python": ("imports: [os]\n" + PLAIN, "config.yaml:1", "os"),
-    "a model": (PLAIN.replace("{type: MLP, sizes: [64, 10]}", "parts.Net"), "config.yaml:1", "parts.Net"),
-    "a metric": (PLAIN + "metrics: [parts.Net]\n", "config.yaml:6", "parts.Net"),
-    "a hook": (PLAIN + "hooks: [{type: parts.Net, every: 1ep}]\n", "config.yaml:6", "parts.Net"),
-    "an argument": (PLAIN.replace("dataset: Digits", "dataset: {type: Digits, transform: parts.Net}"), "config.yaml:3", "parts.Net"),
-    "a folder of the name of a package": (PLAIN.replace("{type: MLP, sizes: [64, 10]}", "timm.Net"), "config.yaml:1", "timm.Net"),
-    "another installed package": (PLAIN.replace("dataset: Digits", "dataset: yaml.Loader"), "config.yaml:3", "yaml.Loader"),
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -60,7 +26,7 @@ def test_the_switch_refuses_every_way_into_code(project: Path, way: str, verb: s
     said = done.stdout + done.stderr
     assert done.returncode == 2 and "runs code, and --no-python-config forbids that" in said
     assert any(line.removeprefix("etude: error: ").startswith(place) and what in line for line in said.splitlines())
-    assert not Path("ran").exists()
+    assert not Path(RAN).exists()
 
 
 @pytest.mark.parametrize("way", ["a file", "a module", "a model", "a metric", "a hook", "an argument"])
@@ -69,7 +35,7 @@ def test_check_names_what_a_run_would_run_and_runs_nothing(project: Path, way: s
     Path("config.yaml").write_text(text)
     said = etude("check", "config.yaml").stdout
     assert any(line.startswith(place) and what in line and "runs that code" in line for line in said.splitlines()), said
-    assert not Path("ran").exists()
+    assert not Path(RAN).exists()
 
 
 @pytest.mark.parametrize("verb", ["train", "plan", "check"])
@@ -84,7 +50,7 @@ def test_the_switch_refuses_a_python_base(project: Path) -> None:
     Path("base.py").write_text(f"{PARTS.splitlines()[0]}\nPath('ran').write_text('')\n")
     Path("config.yaml").write_text("_base_: base.py\n" + PLAIN)
     done = etude("plan", "config.yaml", "--no-python-config")
-    assert done.returncode == 2 and not Path("ran").exists()
+    assert done.returncode == 2 and not Path(RAN).exists()
 
 
 def test_code_of_other_packages_that_a_config_trusts_is_refused(project: Path) -> None:

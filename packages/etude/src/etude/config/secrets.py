@@ -13,12 +13,12 @@ REDACTED = "REDACTED"
 SHORTEST = 6
 
 _NAME = re.compile(
-    r"token(?!i[sz])|secret|passw|passphrase|passcode|pwd$|[_-]key$|credential|authorization|bearer"
+    r"token(?!i[sz])|secret|passw|pass_?(?:phrase|code)|pwd$|(?:^|[_-])pw$|[_-]key$|credential|authorization|bearer"
     r"|(?:api|access|account|private|shared|signing|encryption|master)[_-]?key",
     re.IGNORECASE,
 )
 #: Names whose numbers are hidden, too, and everything below them: a count of tokens is no secret, a PIN is.
-_STRICT = re.compile(r"secret|passw|passphrase|passcode|credential", re.IGNORECASE)
+_STRICT = re.compile(r"secret|passw|pass_?(?:phrase|code)|credential", re.IGNORECASE)
 #: Names that hold a secret only if the value looks like one.
 _PERHAPS = re.compile(r"(?:^|[\W_])(?:key|auth|salt|sid|pat|dsn|pass|cert|webhook)$|[a-z]Key$", re.IGNORECASE)
 
