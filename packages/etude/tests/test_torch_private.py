@@ -141,6 +141,20 @@ def test_a_tree_is_mapped():
     assert torch_private.mapped(lambda value: value + 1, {"a": [1, (2,)]}) == {"a": [2, (3,)]}
 
 
+def test_a_mode_is_called_instead_of_each_operator():
+    seen = []
+
+    class Mode(torch_private.operator_mode()):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **kwargs or {})
+
+    with Mode():
+        result = torch.ones(2).mul(3).add_(1)
+    torch.zeros(1)
+    assert result.tolist() == [4.0, 4.0] and seen == ["aten.ones.default", "aten.mul.Tensor", "aten.add_.Tensor"]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="without an accelerator there is nothing to pin")
 def test_values_without_tensors_are_pinned_as_they_are():
     assert torch_private.pinned({"a": [1, "b"]}) == {"a": [1, "b"]}

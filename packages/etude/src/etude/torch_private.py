@@ -61,6 +61,13 @@ def mapped(call: Callable[[Any], Any], tree: Any) -> Any:
     return tree_map(call, tree)
 
 
+def operator_mode() -> type[Any]:
+    """Return the base of a context whose ``__torch_dispatch__`` is called instead of each operator inside it."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    return TorchDispatchMode
+
+
 def graphs() -> int:
     """Return how many graphs ``torch.compile`` has made in this process."""
     from torch._dynamo.utils import counters

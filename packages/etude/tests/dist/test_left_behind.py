@@ -45,8 +45,10 @@ def test_a_launcher_that_is_killed_leaves_nobody(folder, busy, number):
 @pytest.mark.parametrize("delay", sample([0.0, 0.01, 0.05, 0.1, 0.2, 0.5], (0, 3)))
 def test_a_launcher_that_is_killed_in_the_last_moments_leaves_nobody(folder, busy, delay):
     """When the run says that it is finished, its ranks are about to end."""
-    below = kill_when(start(folder, f"last-{delay}"), when_finished(folder / f"last-{delay}", delay))
-    assert below and left(below) == []
+    child = start(folder, f"last-{delay}")
+    below = kill_when(child, when_finished(folder / f"last-{delay}", delay))
+    assert below, (child.returncode, child.output(0), child.output(1))
+    assert left(below) == []
 
 
 def test_ranks_that_are_stopped_are_killed_with_the_launcher(folder):

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from etude import torch_private
 from etude.core.hook import Hook
 from etude.core.loop import train
 from etude.core.run import Run
@@ -65,7 +65,7 @@ class Tracing(Hook):
         for name, module in run.model.named_modules():
             self._handles.append(module.register_forward_pre_hook(self._enter(name)))
             self._handles.append(module.register_forward_hook(self._leave))
-        self._mode.__enter__()  # type: ignore[no-untyped-call]
+        self._mode.__enter__()
 
     def _enter(self, name: str) -> Any:
         return lambda module, inputs: self._mode.modules.append(name) if self._mode else None
@@ -82,17 +82,17 @@ class Tracing(Hook):
         """End the trace of the step."""
         if self._mode is None:
             return
-        self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        self._mode.__exit__(None, None, None)
         self.found["operators"], self._mode = self._mode.seen, None
         for handle in self._handles:
             handle.remove()
 
 
-class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Operators(torch_private.operator_mode()):  # type: ignore[misc]
     """Notes each operator: name, module, digests of its inputs and of its outputs."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.seen: list[tuple[str, str, list[str], list[str]]] = []
         self.modules: list[str] = []
 
