@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from etude import torch_private
 from etude.core.loop import fit
 from etude.errors import ConfigError
-from etude.hooks import upkeep
 from etude.hooks.alerts import Alerts
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.early_stop import EarlyStop, TimeBudget
@@ -30,7 +30,7 @@ from tests.hooks.conftest import Keep, small_run
 ])  # fmt: skip
 def test_a_model_of_which_nothing_was_compiled_is_warned_about_once(recwarn, monkeypatch, graphs, losses, main, told):
     count = [5]
-    monkeypatch.setattr(upkeep, "_graphs", lambda: count[0])
+    monkeypatch.setattr(torch_private, "graphs", lambda: count[0])
     hook, run = Compiled(losses), SimpleNamespace(world=SimpleNamespace(is_main=main))
     hook.after_step(run)  # without a beginning there is nothing to compare
     hook.before_train(run)
