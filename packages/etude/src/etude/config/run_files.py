@@ -5,8 +5,10 @@ The files may be of another version, be cut off, or come from somebody else; no 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from etude.config import shapes
@@ -37,6 +39,13 @@ _STATUS: Mapping[str, Callable[[Any], Any]] = {
     "pid": _pid, "step": whole, "total": _optional_whole,
     "since": positive, "seen": positive, "began": positive, "seconds": positive,
 }  # fmt: skip
+#: Has a line for each process that trained the run and has ended.
+LIVES = "lives.jsonl"
+_LIFE: Mapping[str, Callable[[Any], Any]] = {
+    "began": positive, "elapsed": positive, "seen": positive, "from": whole, "to": whole, "state": shapes.text,
+}  # fmt: skip
+#: What a process writes while it trains.
+_SIGNS = ("attempts.json", "metrics.jsonl", "timing.jsonl", "ledger.bin", "log.txt", "status.json", "checkpoints")
 #: Mappings and lists whose bad entries are left out one by one.
 _STATUS_TABLES: Mapping[str, Callable[[Any], Any]] = {
     "time": positive, "last": measured, "best": _best,
@@ -79,6 +88,36 @@ def status(folder: Folder) -> dict[str, Any]:
     if isinstance(found.get("warnings"), list):
         made["warnings"] = [line for line in found["warnings"] if isinstance(line, str)]
     return made
+
+
+def lives(folder: Folder) -> list[dict[str, Any]]:
+    """Return what each process that trained a run has spent, the last one at the end; bad lines are left out."""
+    texts = text(folder, LIVES).splitlines()
+    found: list[Any] = [_parsed(line) for line in texts if line.strip()]
+    found.append(_json(folder, "status.json").get("life"))
+    made = []
+    for one in found:
+        if isinstance(one, dict) and isinstance(one.get("time"), dict):
+            life = _fitting(one, _LIFE)
+            if {"began", "elapsed", "from", "to", "state"} <= set(life):
+                made.append(life | {"time": _fitting(one["time"], dict.fromkeys(one["time"], positive))})
+    return made
+
+
+def last_sign(folder: Folder) -> float:
+    """Return when the files of a run were written last, in seconds since 1970; 0 where there are none."""
+    times = [0.0]
+    for name in _SIGNS:
+        with suppress(OSError):
+            times.append(os.stat(os.path.join(folder, name)).st_mtime)
+    return max(times)
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
 
 
 def facts(folder: Folder) -> dict[str, Any]:

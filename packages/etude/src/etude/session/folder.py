@@ -8,6 +8,7 @@
       status.json                       running, finished …; best values; where the time went
       log.txt    metrics.jsonl          what happened, for people and for programs
       timing.jsonl                      what the clock said
+      lives.jsonl                       what each process that trained it has spent, without the last one
       checkpoints/                      see etude.checkpoint
 """
 

@@ -34,7 +34,7 @@ from etude.ledger.writer import Ledger, Noting
 from etude.plan import Plan
 from etude.preview.notebook import in_notebook
 from etude.session import folder as folders
-from etude.session import own_update, wall_time
+from etude.session import lives, own_update, wall_time
 from etude.session.recovery import Recovery
 from etude.session.status import Status, write_facts
 from etude.session.trial import try_validation
@@ -92,6 +92,7 @@ class Session:
         #: Folders that this start has made, the run's own first; none where that was there before.
         self._made: list[Path] = []
         self._begun_at = 0
+        self._before = lives.Before()
 
     def __enter__(self) -> Session:
         drawn = random.getstate()
@@ -114,6 +115,8 @@ class Session:
         self.sampler.seconds[wall_time.START] = time.monotonic() - self.began
         if self.status is not None or (self.run.world.is_main and not self.options.quiet):  # else nobody reads it
             self.sampler.start()
+        if self.status is not None:
+            self.status.note_start()
         return self
 
     def _open(self) -> None:
@@ -175,7 +178,11 @@ class Session:
         if run.folder is not None and self.lasting and run.world.is_main:
             spent = self.sampler.seconds
             plan = flat(self._plan_text()) | {f"--{name}": value for name, value in self.flags.items()}
-            self.status = Status(run.folder, run, time_spent=spent, plan=plan, began=self.began)
+            self.status = Status(
+                run.folder, run, time_spent=spent, plan=plan, began=self.began,
+                before=self._before if self.options.resume is not None else None,
+                whole_process=bool(self.options.extras),
+            )  # fmt: skip
             self.status.begin()
             write_facts(run.folder, run, self.tree)
             run.events.writers.append(self.status)
@@ -282,6 +289,7 @@ class Session:
             run.folder = group.first(self._choose_folder) if run.peers is not None else self._choose_folder()
         if run.folder is None or not run.world.is_main:
             return
+        self._before = lives.look_before(run.folder)
         reports.remember_folder(run.folder)
         self._made = list(takewhile(self._is_new, [run.folder, *run.folder.parents]))
         self._record(run.folder, anew=self.options.restart)

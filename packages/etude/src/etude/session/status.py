@@ -21,6 +21,8 @@ from etude.core.run import Run
 from etude.errors import ConfigError, Stopped, printable
 from etude.events.record import TIMING_PREFIXES, Record
 from etude.metrics.direction import improves, is_scored, lower_is_better
+from etude.session import lives
+from etude.session.wall_time import START
 from etude.units import Amount, parse
 
 NAME = "status.json"
@@ -42,7 +44,11 @@ class Status:
         time_spent: Mapping[str, float],
         plan: Mapping[str, Any],
         began: float | None = None,
+        before: lives.Before | None = None,
+        whole_process: bool = False,
     ) -> None:
+        """``before``: what is known of the last process of a run that is continued. ``whole_process``: the run's time
+        begins with this process."""
         self.path, self.run = folder / NAME, run
         self._clock = time.monotonic() if began is None else began
         self._since = time.time()
@@ -56,6 +62,8 @@ class Status:
         self._before: dict[str, Any] = {}
         self._show = warnings.showwarning
         self._time = time_spent  # another thread adds to it during the run
+        self._last_life = before
+        self._whole_process = whole_process
 
     def begin(self) -> None:
         """Mark the run as running, and collect warnings from now on."""
@@ -63,6 +71,11 @@ class Status:
         self._resumed = self._first > 0
         if self._resumed:
             self._before = run_files.status(self.path.parent)
+        if self._last_life is not None:
+            lives.go_on(self.path.parent, self._last_life)
+        else:
+            lives.begin_anew(self.path.parent)
+        self._life = lives.Life(self._first, began=self._clock, whole_process=self._whole_process)
         self._write("running")
         shown = warnings.showwarning
         self._show = shown
@@ -80,6 +93,10 @@ class Status:
                 self._take(f"{record.split}/{name}", value, record.step)
         if time.monotonic() - self._written > _PAUSE:
             self._write("running")
+
+    def note_start(self) -> None:
+        """Write down what the start took: a process that is killed soon has no other moment for it."""
+        self._write("running")
 
     def end(self, error: BaseException | None, *, note: str = "") -> None:
         """Record how the run ended. Raises nothing, because this is the last thing that happens."""
@@ -136,6 +153,7 @@ class Status:
             "dialect": run.plan.dialect if run.plan is not None else "native",
             "plan": self._plan,
             "time": {name: round(seconds, 3) for name, seconds in self._times().items()},
+            "life": self._life.record(run.done, state, dict(self._time), START),
             "warnings": self._warnings,
         }
         if run.runner is None and not self._resumed:  # else readers take what was recorded elsewhere from its files

@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log", action="store_true", help="logarithmic scale")
     parser.add_argument("--tail", type=int, default=5, metavar="N", help="log lines to print (default 5)")
     parser.add_argument("--follow", "-f", action="store_true", help="keep updating until the run ends")
+    parser.add_argument("--time", action="store_true", help="where the time went, over all resumes; and the goodput")
     parser.add_argument("--list", action="store_true", help="only list the metrics")
 
 
@@ -30,6 +31,11 @@ def run(args: argparse.Namespace) -> int:
     from etude.report.text import chosen, show
 
     folder = find_run(args.run_folder)
+    if args.time:
+        from etude.report.lives import shown
+
+        print("\n".join(shown(folder)))
+        return 0
     records = Records(folder)
     records.update()
     if args.list:
