@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -76,7 +78,7 @@ def test_equal_runs_are_the_same(here: None, capsys: pytest.CaptureFixture[str])
         ({"seed": 3}, 1, "other samples"),
         ({"lr": 0.05}, 2, "other settings of the optimizer: lr 0.1 in A, 0.05 in B"),
         ({"noise": 0.1}, 1, "other augmentation or other data"),
-        ({"width": 33}, 1, "other initial weights"),
+        ({"width": 33}, 1, "other initial weights: other shapes"),
     ],
 )
 def test_a_changed_config_is_named(
@@ -122,3 +124,52 @@ def test_an_interpreter_that_is_none_is_named(here: None, capsys: pytest.Capture
     train("b", lr=0.2)
     assert main(["bisect", "a", "b", "--python-b", "no/python"]) == 2
     assert "no/python cannot be started" in capsys.readouterr().err
+
+
+PUSH = """
+
+from etude import HOOKS
+from etude.core.hook import Hook
+
+@HOOKS.register
+class Push(Hook):
+    def after_step(self, run):
+        if run.step == 6:
+            with torch.no_grad():
+                run.model.first.bias.add_(0.01)
+"""
+
+
+def test_a_hook_that_changes_weights_is_named(here: None, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("config.yaml").write_text(CONFIG.format(**USUAL) + "hooks: [Push]\n")
+    Path("own.py").write_text(OWN + PUSH)
+    command = [sys.executable, "-m", "etude", "train", "config.yaml", "-q", "--folder", "b"]
+    subprocess.run(command, check=True)
+    assert main(["bisect", "a", "b"]) == 1
+    shown = capsys.readouterr().out
+    assert "step 8 is the first that differs" in shown and "the update of step 7 left other weights behind" in shown
+    assert "a hook changes the weights after the update" in shown and "only in B: hook Push" in shown
+
+
+def test_an_edited_checkpoint_is_named(here: None, capsys: pytest.CaptureFixture[str]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    from etude.checkpoint.manifest import _digest
+
+    command = [sys.executable, "-m", "etude", "train", "config.yaml", "-q", "--folder", "b"]
+    assert subprocess.run([*command, "--chaos", "kill@step=12"]).returncode == -9
+    newest = sorted(Path("b/checkpoints").glob("step-*"))[-1]
+    values = load_file(newest / "model.safetensors")
+    values["first.bias"][3] += 0.5
+    save_file(values, newest / "model.safetensors")
+    body = json.loads((newest / "manifest.json").read_text())
+    data = (newest / "model.safetensors").read_bytes()
+    body["files"]["model.safetensors"] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    body.pop("digest")
+    (newest / "manifest.json").write_text(json.dumps(body | {"digest": _digest(body)}))
+    subprocess.run([*command, "--resume"], check=True)
+    assert main(["bisect", "a", "b"]) == 1
+    shown = capsys.readouterr().out
+    assert "step 11 is the first that differs" in shown
+    assert "B goes on with other weights than it had come to" in shown
+    assert "step-000000010 of B has been edited, or is of another run: first.bias" in shown

@@ -16,11 +16,13 @@ import numpy as np
 from etude.errors import UserError, printable
 from etude.ledger import rows
 from etude.ledger.replay import described
+from etude.ledger.trace import CONSTANT
 from etude.report.compare import Difference, compare
 
 Trace = Mapping[str, Any]
 #: What each kind of cause is called.
 _SAMPLES = "other samples"
+_NOWHERE = "not in an operator of torch"
 
 
 @dataclass
@@ -81,30 +83,33 @@ def bisect(a: Path, b: Path, *, python_a: str = "", python_b: str = "", look: bo
         return found
     if not look:
         return found
+    after = None
     traces = _traces((a, python_a), (b, python_b), step)
     first = max(int(one["step"][0]), int(two["step"][0]))
     if step > first and _starts_apart(*traces):
-        found.traced, traces = _last_common_start((a, python_a), (b, python_b), first, step)
+        found.traced, traces, after = _last_common_start((a, python_a), (b, python_b), first, step, traces)
     _explain(found, *traces)
+    if found.cause == _NOWHERE and after is not None:
+        _explain_between(found, traces, after)
     return found
 
 
 def _last_common_start(
-    a: tuple[Path, str], b: tuple[Path, str], first: int, apart: int
-) -> tuple[int, tuple[Trace, Trace]]:
-    """Return the step that both runs begin alike and that leaves them apart, and its traces.
+    a: tuple[Path, str], b: tuple[Path, str], first: int, apart: int, last_traces: tuple[Trace, Trace]
+) -> tuple[int, tuple[Trace, Trace], tuple[Trace, Trace] | None]:
+    """Return the step that both runs begin alike and that leaves them apart, its traces, and those of the next step.
 
     ``apart`` is a step that they begin apart although all losses before it are equal: a difference in the last bits of
     the weights may take many steps to reach the loss.
     """
-    traces: dict[int, tuple[Trace, Trace]] = {}
+    traces = {apart: last_traces}
     alike, probe = first - 1, apart - 1  # most often it is the step just before
     while apart - alike > 1:
         traces[probe] = _traces(a, b, probe)
         alike, apart = (alike, probe) if _starts_apart(*traces[probe]) else (probe, apart)
         probe = (alike + apart) // 2
     last = max(alike, first)
-    return last, traces.get(last) or _traces(a, b, last)
+    return last, traces.get(last) or _traces(a, b, last), traces.get(last + 1)
 
 
 def _starts_apart(a: Trace, b: Trace) -> bool:
@@ -130,19 +135,20 @@ def _traces(a: tuple[Path, str], b: tuple[Path, str], step: int) -> tuple[Trace,
 
 
 def _explain(found: Parting, a: Trace, b: Trace) -> None:
-    """Say what differs first in the traced step: state, settings, batch, or an operator."""
+    """Say what differs first in the traced step: state, settings, batch, an operator, or what a hook left behind."""
     for side, trace in (("A", a), ("B", b)):
         if trace["different"]:
             step, what = trace["different"]
             found.details.append(f"{side} cannot be replayed exactly here: at step {step} {what}")
-    weights = _differing(a["weights"], b["weights"])
-    if weights:
-        more = f" and {len(weights) - 1} more" if len(weights) > 1 else ""
-        found.cause, found.details = "other initial weights", [*found.details, f"{weights[0]}{more}"]
-        return
     if a["threads"] != b["threads"]:
         found.details.append(f"threads: {a['threads']} in A, {b['threads']} in B")
     found.details += _environment(a["environment"], b["environment"])
+    weights = _differing(a["weights"], b["weights"])
+    if weights:
+        found.cause, detail = _other_weights(weights[0], a["weights"], b["weights"])
+        more = f" and {len(weights) - 1} more" if len(weights) > 1 else ""
+        found.details.insert(0, f"{detail}{more}")
+        return
     if a["batch"] != b["batch"]:
         found.cause = "other augmentation or other data under the same sample numbers"
         return
@@ -151,25 +157,72 @@ def _explain(found: Parting, a: Trace, b: Trace) -> None:
     if a["generator"] != b["generator"] and position is not None:
         found.details.append("the random generators are in other states before the step")
     if position is None:
-        found.cause = (
-            f"other settings of the optimizer: {'; '.join(settings)}" if settings else "not in an operator of torch"
-        )
+        found.cause = f"other settings of the optimizer: {'; '.join(settings)}" if settings else _NOWHERE
+        if not settings and a.get("updated") == b.get("updated") and a.get("left") != b.get("left"):
+            found.cause = "a hook changes the weights after the update"
+            found.details += _hooks(a, b)
         return
-    name, module, before, _ = (
-        (a["operators"] + b["operators"])[position] if position < len(a["operators"]) else b["operators"][position]
-    )
-    other = b["operators"][position] if position < len(b["operators"]) else None
+    one, other = (side["operators"][position] if position < len(side["operators"]) else None for side in (a, b))
+    name, module = (one if one is not None else b["operators"][position])[:2]
     found.operator = name, module, position
-    if settings and (other is None or _is_update(name)):
+    if settings and (one is None or other is None or _is_update(name)):
         found.cause = f"other settings of the optimizer: {'; '.join(settings)}"
-    elif other is None or other[0] != name:
-        found.cause = f"other operators: A runs {name}, B {other[0] if other else 'ends'}"
-    elif other[2] != before:
-        found.cause = "an operator gets other values, which none of torch's operators made"
+    elif one is None or other is None or one[0] != other[0]:
+        names = (side[0] if side is not None else "ends" for side in (one, other))
+        found.cause = "other operators: A {}, B {}".format(*(n if n == "ends" else f"runs {n}" for n in names))
+        found.details += _hooks(a, b) if any(side and side[1].startswith("hook ") for side in (one, other)) else []
+    elif one[2] != other[2]:
+        found.cause = _other_inputs(one[2], other[2])
     else:
         found.cause = (
             "the same operator with the same inputs gives other results: a kernel, its threads or its precision"
         )
+
+
+def _explain_between(found: Parting, traces: tuple[Trace, Trace], after: tuple[Trace, Trace]) -> None:
+    """Name the run whose next step does not begin with the weights that the traced step left.
+
+    That step begins at a checkpoint then: its content is not what the run itself came to.
+    """
+    for side, left, begun in zip("AB", traces, after, strict=True):
+        changed = _differing(left["left"], begun["weights"]) if "left" in left else []
+        if changed and begun.get("checkpoint"):
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            found.cause = f"{side} goes on with other weights than it had come to"
+            found.details.append(
+                f"{begun['checkpoint']} of {side} has been edited, or is of another run: {changed[0]}{more}"
+            )
+            return
+
+
+def _other_weights(name: str, a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, str]:
+    """Return in words how the weights differ before the step: in name, type, shape, or only in value."""
+    one, two = (side.get(name, "missing").rpartition(" ")[0].strip() for side in (a, b))
+    if name not in a or name not in b:
+        return "other parameters in the model", f"{name} is only in {'A' if name in a else 'B'}"
+    if one.partition(" ")[0] != two.partition(" ")[0]:
+        return "other types of weights", f"{name} {one} in A, {two} in B"
+    if one != two:
+        return "other initial weights: other shapes", f"{name} {one} in A, {two} in B"
+    return "other initial weights", name
+
+
+def _other_inputs(one: Sequence[str], two: Sequence[str]) -> str:
+    """Return in words how the inputs of one operator differ in two runs."""
+    pairs = [(x, y) for x, y in zip(one, two, strict=False) if x != y]
+    if len(one) == len(two) and all(x.startswith(CONSTANT) and y.startswith(CONSTANT) for x, y in pairs):
+        said = "; ".join(f"{x.removeprefix(CONSTANT)} in A, {y.removeprefix(CONSTANT)} in B" for x, y in pairs)
+        return f"the same operator with another constant: {said}"
+    return "an operator gets other values, which none of torch's operators made"
+
+
+def _hooks(a: Trace, b: Trace) -> list[str]:
+    """Return the hooks that only one run has."""
+    found = []
+    for side, mine, theirs in (("A", a, b), ("B", b, a)):
+        only = [name for name in dict.fromkeys(mine.get("hooks", ())) if name not in theirs.get("hooks", ())]
+        found += [f"only in {side}: hook {name}" for name in only]
+    return found
 
 
 def _is_update(name: str) -> bool:
@@ -191,6 +244,10 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 def _settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     found = []
     for name, groups in a.items():
+        kinds = [side[0].get("type") for side in (groups, b.get(name) or [{}])]
+        if kinds[0] != kinds[1]:
+            found.append(f"{kinds[0]} in A, {kinds[1]} in B")
+            continue
         for number, (one, two) in enumerate(zip(groups, b.get(name, ()), strict=False)):
             for key in _differing(one, two):
                 place = f"group {number} " if len(groups) > 1 else ""

@@ -33,6 +33,8 @@ _OVERWRITING = (
     "fill_", "copy_", "arange",
 )  # fmt: skip
 _MOST_OPERATORS = 200_000
+#: What a number or a word among the inputs of an operator begins with; the others are digests of tensors.
+CONSTANT = "="
 
 
 class Tracing(Hook):
@@ -43,6 +45,8 @@ class Tracing(Hook):
     def __init__(self, step: int) -> None:
         self.step = step
         self.found: dict[str, Any] = {}
+        #: Notes what the other hooks have left behind; it has to be added, too.
+        self.last = _Leaving(self)
         self._mode: Operators | None = None
         self._handles: list[Any] = []
 
@@ -50,18 +54,18 @@ class Tracing(Hook):
         if run.step + 1 != self.step:
             return
         self.found = {
-            "weights": {name: digest(value) for name, value in run.model.state_dict().items()},
+            "weights": _weights(run),
             "optimizers": {
                 name: [digest(value) for value in _tensors(optimizer.state_dict()["state"])]
                 for name, optimizer in run.optimizers.items()
             },
-            "settings": {name: _settings(optimizer) for name, optimizer in run.optimizers.items()},
             "generator": digest(torch.get_rng_state()),
             "batch": [digest(value) for value in _tensors(run.batch)],
             "threads": torch.get_num_threads(),
             "training": run.model.training,
+            "hooks": [hook.name for hook in run.hooks if hook is not self and hook is not self.last],
         }
-        self._mode = Operators()
+        self._mode = Operators(run)
         for name, module in run.model.named_modules():
             self._handles.append(module.register_forward_pre_hook(self._enter(name)))
             self._handles.append(module.register_forward_hook(self._leave))
@@ -76,23 +80,39 @@ class Tracing(Hook):
 
     def after_step(self, run: Run) -> None:
         if run.step + 1 == self.step:
-            self.finish()
+            self.finish(run)
+            self.found["updated"] = _weights(run)
 
-    def finish(self) -> None:
-        """End the trace of the step."""
+    def finish(self, run: Run) -> None:
+        """End the trace of the step. A schedule has set what the step was done with only after it had begun."""
         if self._mode is None:
             return
         self._mode.__exit__(None, None, None)
         self.found["operators"], self._mode = self._mode.seen, None
+        self.found["settings"] = {name: _settings(optimizer) for name, optimizer in run.optimizers.items()}
         for handle in self._handles:
             handle.remove()
 
 
-class Operators(torch_private.operator_mode()):  # type: ignore[misc]
-    """Notes each operator: name, module, digests of its inputs and of its outputs."""
+class _Leaving(Hook):
+    """Notes the weights after all other hooks have acted."""
 
-    def __init__(self) -> None:
+    priority = 1 << 29
+
+    def __init__(self, tracing: Tracing) -> None:
+        self._tracing = tracing
+
+    def after_step(self, run: Run) -> None:
+        if run.step + 1 == self._tracing.step:
+            self._tracing.found["left"] = _weights(run)
+
+
+class Operators(torch_private.operator_mode()):  # type: ignore[misc]
+    """Notes each operator: name, module or hook, digests of its inputs and of its outputs."""
+
+    def __init__(self, run: Run) -> None:
         super().__init__()
+        self._run = run
         self.seen: list[tuple[str, str, list[str], list[str]]] = []
         self.modules: list[str] = []
 
@@ -100,15 +120,19 @@ class Operators(torch_private.operator_mode()):  # type: ignore[misc]
         kwargs = kwargs or {}
         name = str(func).removeprefix("aten.")
         kind = name.partition(".")[0]
-        if len(self.seen) >= _MOST_OPERATORS or kind in _PASSIVE:
+        if len(self.seen) >= _MOST_OPERATORS or kind in _PASSIVE or name.startswith("profiler."):
             return func(*args, **kwargs)
         read = (args[1:] if kind in _OVERWRITING else args, kwargs)
-        before = [digest(value) for value in _tensors(read)] + [repr(one) for one in _plain(read)]
+        before = [digest(value) for value in _tensors(read)] + [f"{CONSTANT}{one!r}" for one in _plain(read)]
         result = func(*args, **kwargs)
         # An operator in place has its result in an argument.
         after = [digest(value) for value in _tensors((result, args, kwargs))]
-        self.seen.append((name, self.modules[-1] if self.modules else "", before, after))
+        self.seen.append((name, self.modules[-1] if self.modules else self._hook(), before, after))
         return result
+
+    def _hook(self) -> str:
+        found = None if self._run.acting is None else self._run.hooks.acting(self._run.acting)
+        return "" if found is None else f"hook {found[0].name}"
 
 
 def digest(value: Tensor) -> str:
@@ -118,6 +142,16 @@ def digest(value: Tensor) -> str:
         head = f"{tuple(value.shape)}{value.dtype}".encode()
         body = value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b""
     return hashlib.blake2b(head + body, digest_size=8).hexdigest()
+
+
+def _weights(run: Run) -> dict[str, str]:
+    """Return type, shape and digest of each entry in the model's state."""
+    state = run.model.state_dict().items()
+    return {
+        name: f"{str(value.dtype).removeprefix('torch.')} {'×'.join(map(str, value.shape))} {digest(value)}"
+        for name, value in state
+        if isinstance(value, Tensor)
+    }
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -143,9 +177,10 @@ def _plain(value: Any) -> Iterator[Any]:
 
 
 def _settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Return the plain options of each parameter group."""
+    """Return the optimizer's type and the plain options of each parameter group."""
     return [
-        {key: float(value) if isinstance(value, Tensor) else value for key, value in group.items() if key != "params"}
+        {"type": type(optimizer).__name__}
+        | {key: float(value) if isinstance(value, Tensor) else value for key, value in group.items() if key != "params"}
         for group in optimizer.param_groups
     ]
 
@@ -161,9 +196,10 @@ def trace(folder: Path, step: int) -> dict[str, Any]:
     """Run up to ``step`` and return what was seen in it, and whether all steps came out as in the ledger."""
     require_replayable(folder)
     ledger = rows.read(folder)
-    with rebuilt(folder, newest_before(folder, step)) as (run, session):
+    checkpoint = newest_before(folder, step)
+    with rebuilt(folder, checkpoint) as (run, session):
         tracing, comparing = Tracing(step), Comparing(ledger, step)
-        for hook in (tracing, comparing):
+        for hook in (tracing, tracing.last, comparing):
             run.hooks.add(hook)
         with session:
             try:
@@ -171,9 +207,12 @@ def trace(folder: Path, step: int) -> dict[str, Any]:
             except Diverged:
                 if run.step + 1 != step:
                     raise
-                tracing.finish()
+                tracing.finish(run)
         environment = {"python": sys.version.split()[0], "torch": torch.__version__, "packages": packages()}
-        return {**tracing.found, "different": comparing.different, "environment": environment}
+        start = checkpoint.rpartition("/")[2]
+        # The state before a step is only that of the checkpoint if the step is the first one after it.
+        begun = start if start and step == int(start.rpartition("-")[2]) + 1 else ""
+        return {**tracing.found, "checkpoint": begun, "different": comparing.different, "environment": environment}
 
 
 def main(words: list[str]) -> int:
