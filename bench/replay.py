@@ -246,7 +246,7 @@ PLANTED = [
             base={"noise": 0.1}, code=OWN.replace("torch.randn(", "torch.rand(")),
     Planted("accumulation", 1, ("train.accumulate",), {"accumulate": 2}),
     Planted("clipping", 1, ("norm of the gradients", "clip_norm"), {"more": ", momentum: 0.9, clip_norm: 1.0"}),
-    Planted("smoothing in the loss", 1, ("constant", "label_smoothing"),
+    Planted("smoothing in the loss", 1, ("other operators", "label_smoothing"),
             {"loss": "{type: CrossEntropyLoss, label_smoothing: 0.1}"}),
     Planted("a hook that changes weights", 8, ("a hook changes the weights", "only in B: hook Push"),
             {"hooks": "[Push]"}),
@@ -296,20 +296,20 @@ def _judged(one: Planted, a: Path, b: Path, python_a: str = "", python_b: str = 
 
 
 def _edited_checkpoint() -> tuple[Planted, Path, Path]:
-    """B was stopped at a checkpoint, in which one weight was changed, with all digests made anew."""
+    """B ended at a checkpoint and went on from there later; one weight in it was changed, with all digests made anew."""
     from safetensors.torch import load_file, save_file
 
     require(train("a-edited", steps=14))
-    require(train("b-edited", "--chaos", "kill@step=11", steps=14), -signal.SIGKILL)
+    require(train("b-edited", steps=10))
     newest = sorted(Path("b-edited", FOLDER).glob("step-*"))[-1]
     weights = newest / "model.safetensors"
 
     def edit() -> None:
         values = load_file(weights)
-        next(iter(values.values())).view(-1)[0] += 1
+        values["first.bias"][3] += 0.5  # not a weight of the first pixel, which is always 0
         save_file(values, weights)
 
-    forked(edit)
+    require(forked(edit), None)
     fit_manifest(newest)
     require(train("b-edited", "--resume", steps=14))
     wanted = ("B goes on with other weights than it had come to", "step-000000010 of B has been edited")
@@ -508,7 +508,7 @@ def measure_forgeries() -> list[tuple[str, ...]]:
 
             def work(run: Path = run) -> list[str]:
                 attest(run)
-                return verify(run, replays=2).wrong
+                return verify(run, replays=3).wrong
 
             alarms.append((run.name, forked(work)))
             print(f"  honest {run.name}: {alarms[-1][1] or 'nothing is wrong'}", flush=True)

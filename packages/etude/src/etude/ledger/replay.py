@@ -113,8 +113,7 @@ def replay(
                     raise
                 anatomy.finish(live)
                 comparing.compare(live)
-        if comparing.reached < step:
-            raise UserError(f"the replay ended after step {live.step}: {live.stopping or 'the run is shorter now'}")
+        require_reached(live, comparing, step)
         ids = _ids(anatomy.task)
         found = Replayed(
             folder=folder,
@@ -157,11 +156,39 @@ def require_replayable(folder: Path) -> None:
 @contextmanager
 def rebuilt(folder: Path, checkpoint: str) -> Iterator[tuple[Run, Any]]:
     """Build the run of a folder again, to continue from ``checkpoint``, and yield it with its silent session."""
-    plan, _ = load_plan(folder)
+    plan = _as_long_as_then(load_plan(folder)[0], folder, step_of(checkpoint))
     with tempfile.TemporaryDirectory(prefix="etude-replay-") as scratch, code_of(folder) as code:
         plan = plan if code is None else replace(plan, files=moved(plan.files, folder, code))
         options = Options(folder=Path(scratch, "run"), resume=checkpoint or None, quiet=True)
         yield build_session(silent(plan), options)
+
+
+def _as_long_as_then(plan: Plan, folder: Path, start: int) -> Plan:
+    """Return the plan with the length that the process had which went on from step ``start``.
+
+    A run keeps its first plan. If a resume has made it longer, only ``status.json`` has the new length.
+    """
+    lives = run_files.lives(folder)
+    went_on = [number for number, life in enumerate(lives) if life["from"] <= start]
+    said = run_files.status(folder).get("plan", {})
+    if not start or not went_on or went_on[-1] != len(lives) - 1:
+        return plan
+    lengths = {name: said.get(f"train.{name}") for name in ("epochs", "steps")}
+    if not any(type(value) is int for value in lengths.values()):
+        return plan
+    return replace(plan, train=replace(plan.train, **lengths))
+
+
+def step_of(checkpoint: str) -> int:
+    """Return after how many steps a checkpoint was made; 0 for the beginning of the run."""
+    number = os.path.basename(checkpoint).rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def require_reached(run: Run, comparing: Comparing, step: int) -> None:
+    """Refuse a replay that has not come to its step."""
+    if comparing.reached < step:
+        raise UserError(f"the replay ended after step {run.step}: {run.stopping or 'the run is shorter now'}")
 
 
 def silent(plan: Plan) -> Plan:
@@ -286,5 +313,5 @@ def _detached(value: Any) -> Any:
 def effort(folder: Path, step: int) -> str:
     """Return in words how many steps a replay has to run, and from where."""
     checkpoint = newest_before(folder, step)
-    start = int(os.path.basename(checkpoint).rpartition("-")[2]) if checkpoint else 0
+    start = step_of(checkpoint)
     return f"{counted(step - start, 'step')} from {os.path.basename(checkpoint) or 'the beginning'}"

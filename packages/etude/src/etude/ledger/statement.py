@@ -32,7 +32,7 @@ from etude.core.loop import train
 from etude.core.run import Run
 from etude.errors import EtudeError, ResumeError, UserError, optional, printable
 from etude.ledger import rows
-from etude.ledger.replay import Comparing, rebuilt, require_replayable
+from etude.ledger.replay import Comparing, rebuilt, require_reached, require_replayable
 from etude.ledger.trace import packages
 
 FILE = "statement.json"
@@ -235,6 +235,7 @@ def _replay_segments(folder: Path, count: int, found: Verdict) -> None:
             run.hooks.add(comparing)
             with session:
                 train(run)
+        require_reached(run, comparing, entry.step)
         where = f"{start or 'the beginning'} to {entry.name}"
         if comparing.different:
             step, what = comparing.different

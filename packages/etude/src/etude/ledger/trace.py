@@ -21,7 +21,7 @@ from etude.core.loop import train
 from etude.core.run import Run
 from etude.errors import Diverged, EtudeError
 from etude.ledger import rows
-from etude.ledger.replay import Comparing, newest_before, rebuilt, require_replayable
+from etude.ledger.replay import Comparing, newest_before, rebuilt, require_reached, require_replayable, step_of
 
 #: Operators that only look at a tensor, or make one without values.
 _PASSIVE = (
@@ -208,10 +208,12 @@ def trace(folder: Path, step: int) -> dict[str, Any]:
                 if run.step + 1 != step:
                     raise
                 tracing.finish(run)
+                comparing.compare(run)
+        require_reached(run, comparing, step)
         environment = {"python": sys.version.split()[0], "torch": torch.__version__, "packages": packages()}
         start = checkpoint.rpartition("/")[2]
         # The state before a step is only that of the checkpoint if the step is the first one after it.
-        begun = start if start and step == int(start.rpartition("-")[2]) + 1 else ""
+        begun = start if start and step == step_of(start) + 1 else ""
         return {**tracing.found, "checkpoint": begun, "different": comparing.different, "environment": environment}
 
 
