@@ -239,7 +239,7 @@ PLANTED = [
     Planted("another constant in the model", 1, ("the same operator with another constant: 1 in A, 1.5 in B", "own.py"),
             base_code=OWN.replace("self.first(x))", "self.first(x) * 1)"),
             code=OWN.replace("self.first(x))", "self.first(x) * 1.5)")),
-    Planted("dropout", 1, ("another constant: 0.2 in A, 0.3 in B", "model.dropout"), {"dropout": 0.3},
+    Planted("dropout", 1, ("another constant: 0.8 in A, 0.7 in B", "model.dropout"), {"dropout": 0.3},
             base={"dropout": 0.2}),
     Planted("augmentation", 1, ("other augmentation or other data", "noise"), {"noise": 0.1}),
     Planted("code of the augmentation", 1, ("other augmentation or other data", "torch.rand("), {"noise": 0.1},

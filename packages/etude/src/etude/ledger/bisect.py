@@ -168,8 +168,8 @@ def _explain(found: Parting, a: Trace, b: Trace) -> None:
     if settings and (one is None or other is None or _is_update(name)):
         found.cause = f"other settings of the optimizer: {'; '.join(settings)}"
     elif one is None or other is None or one[0] != other[0]:
-        names = (side[0] if side is not None else "ends" for side in (one, other))
-        found.cause = "other operators: A {}, B {}".format(*(n if n == "ends" else f"runs {n}" for n in names))
+        here, there = ("ends" if side is None else side[0] for side in (one, other))
+        found.cause = f"other operators: A {'runs ' if one is not None else ''}{here}, B {there}"
         found.details += _hooks(a, b) if any(side and side[1].startswith("hook ") for side in (one, other)) else []
     elif one[2] != other[2]:
         found.cause = _other_inputs(one[2], other[2])
