@@ -244,7 +244,7 @@ PLANTED = [
     Planted("augmentation", 1, ("other augmentation or other data", "noise"), {"noise": 0.1}),
     Planted("code of the augmentation", 1, ("other augmentation or other data", "torch.rand("), {"noise": 0.1},
             base={"noise": 0.1}, code=OWN.replace("torch.randn(", "torch.rand(")),
-    Planted("accumulation", 1, ("train.accumulate",), {"accumulate": 2}),
+    Planted("accumulation", 2, ("train.accumulate",), {"accumulate": 2}),
     Planted("clipping", 1, ("norm of the gradients", "clip_norm"), {"more": ", momentum: 0.9, clip_norm: 1.0"}),
     Planted("smoothing in the loss", 1, ("other operators", "label_smoothing"),
             {"loss": "{type: CrossEntropyLoss, label_smoothing: 0.1}"}),
