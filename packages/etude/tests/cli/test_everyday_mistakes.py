@@ -219,6 +219,7 @@ def test_a_phase_that_cannot_be_read_is_one_mistake(mistaken, schedule):
 def test_a_misspelt_metric_leaves_the_line_that_names_its_result_alone(mistaken):
     said = mistaken("check", "m.yaml", metrics="metrics: [Acuracy]")
     assert said.out.splitlines() == [
+        "m.yaml:1: imports: parts.py: a run of this config runs that code",
         "m.yaml:11: no metric is called 'Acuracy'; did you mean 'Accuracy'?",
         "m.yaml: 1 mistake",
     ]
