@@ -100,6 +100,21 @@ THREADS = OWN.replace(
     "torch.relu(self.first(x))", "torch.relu(self.first(x)) * torch.linspace(0, 1, 1000003).sin().sum() * 1e-5"
 )
 
+#: Runs another operator from step 9 on; the count is in the state of the model, so a replay has it, too.
+COUNTING = (
+    OWN.replace("{", "{{")
+    .replace("}", "}}")
+    .replace("self.drop = ", 'self.register_buffer("steps", torch.tensor(0)); self.drop = ')
+    .replace("torch.relu(self.first(x))", "self.act(self.first(x))")
+    .replace(
+        "    def forward",
+        "    def act(self, x):\n        self.steps += 1\n"
+        "        return torch.relu(x) if self.steps < 9 else {act}(x)\n\n    def forward",
+    )
+)
+#: For a difference that may need some steps to reach the loss.
+ANY = -1
+
 
 def forked(work: Callable[[], Any]) -> Any:
     """Do ``work`` in a process that begins with everything imported; return its result, or how it was killed."""
@@ -251,11 +266,8 @@ PLANTED = [
     Planted("a hook that changes weights", 8, ("a hook changes the weights", "only in B: hook Push"),
             {"hooks": "[Push]"}),
     Planted("an operator in the middle of the run", 9, ("A runs relu.default, B leaky_relu.default",),
-            code=OWN.replace("torch.relu(self.first(x))", "self.act(self.first(x))").replace(
-                "    def forward", "    steps = 0\n    def act(self, x):\n        Own.steps += 1\n"
-                "        return torch.relu(x) if Own.steps < 9 else torch.nn.functional.leaky_relu(x)\n\n"
-                "    def forward")),
-    Planted("threads", 1, ("threads: 1 in A, 2 in B",), {"threads": 2}, code=THREADS, base_code=THREADS),
+            base_code=COUNTING.format(act="torch.relu"), code=COUNTING.format(act="torch.nn.functional.leaky_relu")),
+    Planted("threads", ANY, ("threads: 1 in A, 2 in B",), {"threads": 2}, code=THREADS, base_code=THREADS),
 ]  # fmt: skip
 
 
@@ -288,7 +300,9 @@ def _judged(one: Planted, a: Path, b: Path, python_a: str = "", python_b: str = 
 
     parting = bisect(a, b, python_a=python_a, python_b=python_b)
     said = "\n".join(shown(parting))
-    right = parting.step == one.step and all(part in said for part in one.cause)
+    right = (parting.step == one.step or (one.step == ANY and parting.step is not None)) and all(
+        part in said for part in one.cause
+    )
     print(f"  {one.name}: {'right' if right else 'WRONG'}", flush=True)
     if not right:
         print("\n".join(f"      {line}" for line in said.splitlines()[:14]))
