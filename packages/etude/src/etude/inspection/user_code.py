@@ -14,6 +14,7 @@ from etude.config.files import display
 from etude.config.imports import find_imports, is_folder
 from etude.config.tree import Tree
 from etude.errors import ConfigError, Finding
+from etude.errors.own_code import is_own
 from etude.fast_dataclass import field_names, record
 from etude.inspection.index import table_of
 from etude.plan import Place, Plan, Spec
@@ -103,8 +104,8 @@ def _is_scoped(spec: Spec, plan: Plan) -> bool:
 
 def _is_known(name: str, plan: Plan) -> bool:
     """Return whether a dotted path leads into a known package, and not into a folder of the user that is called so."""
-    if not any(name.startswith(f"{package}.") for package in _KNOWN):
-        return False
     top = name.partition(".")[0]
+    if not is_own(top) and not any(name.startswith(f"{package}.") for package in _KNOWN):
+        return False
     folders = {os.getcwd(), *(os.path.dirname(os.path.abspath(file)) for file in plan.files)}
     return not any(os.path.exists(os.path.join(folder, one)) for folder in folders for one in (top, f"{top}.py"))

@@ -360,8 +360,13 @@ class Recovery:
             seed = self.plan.train.seed if self.plan is not None else 0
             seed_rank(seed, self.run.place.stream, self.run.step)
 
-    def watch_folder(self) -> None:
-        """Look for the run's folder at every record from now on; the run is recorded in it."""
+    def watch_folder(self, *, lasting: bool) -> None:
+        """Look for the run's folder at every record from now on; the run is recorded in it.
+
+        The folder of a run that is not ``lasting`` is its own to remove.
+        """
+        if not lasting:
+            self._presence = None
         if self._presence is not None:
             self._presence.begin()
             self.run.events.writers.append(self._presence)

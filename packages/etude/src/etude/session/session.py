@@ -103,7 +103,7 @@ class Session:
             self._try_out()
             self._open_status()
             if self.recovery is not None:
-                self.recovery.watch_folder()
+                self.recovery.watch_folder(lasting=self.lasting)
         except BaseException as error:
             if self.recovery is not None:
                 self.recovery.close(error, discard=self._discard if not self.recovery.refused else None)

@@ -87,7 +87,7 @@ class DialectConformance:
 
     def test_checking_a_config_imports_no_torch(self, here: Path) -> None:
         code = (
-            "import json, sys; from etude.cli.configs.check import inspect; found, _ = inspect(sys.argv[1])\n"
+            "import json, sys; from etude.cli.configs.check import inspect; found, *_ = inspect(sys.argv[1])\n"
             "errors = [str(one) for one in found if one.severity == 'error']\n"
             "print(json.dumps({'torch': 'torch' in sys.modules, 'errors': errors}))"
         )
