@@ -12,6 +12,13 @@ import pytest
 from tests.places import SOURCES
 
 GUESTS = [source / source.parent.name.replace("-", "_") for source in SOURCES if source.parent.name != "etude"]
+#: Where a circle is known: LiBai's distributed utilities install global tensors when a size asks for them, and global
+#: tensors ask the utilities for their meshes; a file holds whole tensors, and updates read files.
+KNOWN = {
+    "etude_libai.live.distributed": "etude_libai.live.split",
+    "etude_libai.live.split.boxing": "etude_libai.live.split.stages",
+    "etude_libai.live.split.files": "etude_libai.live.split.updates",
+}
 READERS = ("etude_openmm.mmcv1.lower", "etude_openmm.mmengine.lower", "etude_libai.lower", "etude_mcquic.lower")
 
 
@@ -41,6 +48,8 @@ def test_no_modules_import_each_other_in_a_circle(guest: Path) -> None:
         for path in guest.rglob("*.py")
     }
     graph = {name: {one for one in imports(path, guest.name) if one in files} - {name} for name, path in files.items()}
+    for name in KNOWN:
+        graph[name] = {one for one in graph.get(name, ()) if not one.startswith(KNOWN[name])}
     # `from package.folder import module` names the folder, too: what counts is the module.
     graph = {
         name: {one for one in others if not any(other.startswith(f"{one}.") for other in others)}

@@ -55,7 +55,9 @@ def test_an_original_is_told_by_its_marks(tmp_path, monkeypatch):
 
 
 def test_etude_owns_mmengine_although_the_original_is_installed(tmp_path):
-    code = INSTALL + "import mmengine, mmengine.runner; print(hasattr(mmengine, 'REAL'), mmengine.runner.Runner)"
+    code = (
+        INSTALL + "import mmengine, mmengine.registry; print(hasattr(mmengine, 'REAL'), type(mmengine.registry.MODELS))"
+    )
     said = run(code, original_mmengine(tmp_path / "site"), cwd=tmp_path)
     assert said.stdout.split(" ", 1)[0] == "False" and "etude_openmm." in said.stdout, said.stderr
 

@@ -22,6 +22,7 @@ SHORTER = {
     "regression.yaml": ["train.epochs=20", "schedule.lr=Constant"],
     "words/words.yaml": ["checkpoint.every=1ep"],
     "two_processes.yaml": ["train.epochs=1"],
+    "gpt/gpt.yaml": ["train.steps=4", "train.validate=4step", "checkpoint.every=2step", "log.every=2step", "schedule=null", "train.limit_batches=4"],
 }  # fmt: skip
 
 

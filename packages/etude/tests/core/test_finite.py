@@ -83,7 +83,10 @@ def test_nothing_is_read_between_log_lines(precision, optimizer):
         reads.count = 0
 
     hook = FunctionHook(note, "after_step", priority=1000)
-    trainer, batches = job(optimizer=optimizer, hooks=[hook], precision=precision, clip_norm=1.0)
+    begin = FunctionHook(
+        lambda run: setattr(reads, "count", 0), "before_train", priority=1000
+    )  # data are looked at once
+    trainer, batches = job(optimizer=optimizer, hooks=[begin, hook], precision=precision, clip_norm=1.0)
     with ByMethod(reads), ByOperation(reads):
         trainer.fit(batches, steps=20, log="10step")
     assert [step for step, count in seen.items() if count] == [10, 20]

@@ -6,7 +6,6 @@ written while they go on, and tracebacks and messages point past them, to the us
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from functools import partial
@@ -39,6 +38,8 @@ def is_library(filename: str) -> bool:
 
 def who(part: Any, method: str = "") -> str:
     """Return ``Net.forward (parts.py:12)``; of code of an installed package the name alone."""
+    import inspect  # slow to import, and needed only for a message
+
     while isinstance(part, partial):
         part = part.func
     found = part if hasattr(part, "__qualname__") else getattr(type(part), method, None) if method else None
@@ -63,6 +64,8 @@ def lines_of_user(trace: TracebackType | None) -> TracebackType | None:
 
 def line_of(target: Any) -> str:
     """Return `` (parts.py:12)`` for a class or function of the user; empty for others."""
+    import inspect
+
     try:
         file, line = inspect.getsourcefile(inspect.unwrap(target)), inspect.getsourcelines(target)[1]
     except (OSError, TypeError):
