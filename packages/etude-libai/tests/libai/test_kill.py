@@ -41,7 +41,7 @@ def lines(folder: str) -> list[dict[str, Any]]:
 
 
 def files_of(folder: str) -> dict[Path, bytes]:
-    passing = (".lock", "status.json", "facts.json")  # who was here last
+    passing = (".lock", "status.json", "facts.json", "lives.jsonl")  # who was here last
     found = [path for path in Path(folder).rglob("*") if path.is_file() and path.name not in passing]
     return {path: path.read_bytes() for path in found}
 
