@@ -117,7 +117,11 @@ def digests_of(batches: Sequence[Any]) -> _Words:
 
 def _numbers(batch: Any) -> _Words:
     """Return the indices of a batch as numbers; any other kind by its text."""
-    array = np.asarray(batch)
+    # A tensor of the CPU is looked at directly: the general way takes ten times as long.
+    array = batch.numpy() if hasattr(batch, "numpy") else np.asarray(batch)
+    if array.dtype == np.int64 and array.ndim == 1:
+        found: _Words = array.view(np.uint64)
+        return found
     if array.ndim == 1 and array.dtype.kind in "iu":
         return array.astype(np.int64, copy=False).view(np.uint64)
     items: Iterable[Any] = batch

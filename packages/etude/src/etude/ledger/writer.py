@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Steps that are noted before they are packed, if no log line comes sooner.
 _MANY = 1000
+#: Seconds between two times that rows are written, unless there are many or a checkpoint is due.
+_SECONDS = 2.0
 #: Bytes of rows that wait for a full disk; beyond that the ledger is given up.
 _MOST_KEPT = 8 << 20
 
@@ -36,6 +39,7 @@ class Ledger:
         self._count, self._digest = self._opened()
         self._kept = b""
         self._noted: list[tuple[int, Any, Any, Any]] = []
+        self._packed_at = time.monotonic()
         #: Rows that a resume has cut off. The steps are done again, and must come out the same.
         self._cut: rows.Rows = np.empty(0, rows.ROW)
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -70,16 +74,17 @@ class Ledger:
 
     def write(self, record: Record) -> None:
         """Let the thread write the rows of the steps since the last record."""
-        if self._noted:
+        # Few rows at a time cost several times as much: the thread would take turns with the run's at each line.
+        if self._noted and time.monotonic() - self._packed_at > _SECONDS:
             self._pack()
 
     def _pack(self) -> None:
-        noted, self._noted = self._noted, []
+        noted, self._noted, self._packed_at = self._noted, [], time.monotonic()
         steps, losses, norms, tasks = zip(*noted, strict=True)
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="etude-ledger", daemon=True)
             self._thread.start()
-        self._jobs.put((steps[0], _packed(losses), _packed(norms), tasks))
+        self._jobs.put((steps[0], losses, norms, tasks))
 
     def _wait(self) -> None:
         """Wait until the thread has written everything."""
@@ -142,9 +147,9 @@ class Ledger:
                     text = f"{self.path.name} is not continued ({type(error).__name__}: {error}); training goes on"
                     warnings.warn(text, stacklevel=2)
 
-    def _add(self, first: int, losses: Any, norms: Any, tasks: tuple[Any, ...]) -> None:
+    def _add(self, first: int, losses: tuple[Any, ...], norms: tuple[Any, ...], tasks: tuple[Any, ...]) -> None:
         ids = [None if task is None else task.indices for task in tasks]
-        added = rows.made(first, _read(losses), _read(norms), ids, self._digest)
+        added = rows.made(first, _read(_packed(losses)), _read(_packed(norms)), ids, self._digest)
         self._digest = int(added["digest"][-1])
         if len(self._cut):
             self._compare(added)
