@@ -31,7 +31,6 @@ from etude.ledger.anatomy import Anatomy, ModuleNote, losses_per_sample
 from etude.ledger.code import changed_code, code_of, moved
 from etude.plan import Plan
 from etude.report.runs import find_run
-from etude.units import counted
 
 #: Hooks that write, send or measure, and change nothing in training.
 _SILENT = ("Checkpoint", "Alerts", "Profiler")
@@ -308,10 +307,3 @@ def _detached(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _detached(item) for key, item in value.items()}
     return type(value)(map(_detached, value)) if type(value) in (list, tuple) else value
-
-
-def effort(folder: Path, step: int) -> str:
-    """Return in words how many steps a replay has to run, and from where."""
-    checkpoint = newest_before(folder, step)
-    start = step_of(checkpoint)
-    return f"{counted(step - start, 'step')} from {os.path.basename(checkpoint) or 'the beginning'}"
