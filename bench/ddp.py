@@ -34,7 +34,7 @@ import time
 import torch
 from torch import distributed
 import etude
-from etude.dist.shards import is_sharded, local
+from etude.dist.layout.shards import is_sharded, local
 
 class Clock(etude.Hook):
     """Writes the time of every step of rank 0, how long each save stalls it, and how long a copy does that."""

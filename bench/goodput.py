@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import random
 
-from etude.dist.goodput import goodput, interval
+from etude.dist.jobs.goodput import goodput, interval
 
 #: What a save and a restart take, and the time between failures of the whole job, in seconds.
 JOBS = {

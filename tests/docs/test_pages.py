@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from etude import cli
-from etude.config.from_yaml import parse_yaml
+from etude.config.formats.from_yaml import parse_yaml
 from etude.dialects.native.lower import READING_KEYS, SECTIONS
 from tests.cli.commands import CONFIG, Commands
 from tests.docs.blocks import ALL_PAGES, PAGES, ROOT, Block, blocks, name_of, program

@@ -21,7 +21,7 @@ ELSEWHERE = {
     "torch_private.py",
     "optim/dynamo.py",  # optim/test_dynamo.py
     "checkpoint/formats/safe_pickle.py", "checkpoint/formats/data_pickle.py",  # names in files
-    "dist/launch.py", "dist/ranks.py", "cli/forks.py",  # modules to import early
+    "dist/jobs/launch.py", "dist/jobs/ranks.py", "cli/forks.py",  # modules to import early
 }  # fmt: skip
 _PRIVATE = re.compile(r"\btorch(?:\.\w+)*\._[a-z]\w*|\bdistributed_c10d\b|^\s*from torch\S* import _\w+", re.MULTILINE)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from etude import dialects, registry
 from etude.config.tree import Tree
 from etude.dialects.config_lines import point_out
-from etude.dist import reports
+from etude.dist.jobs import reports
 from etude.dist.world import World
 from etude.errors import ConfigError, Finding, UserError, place_of, printable
 from etude.errors.spelling import suggest

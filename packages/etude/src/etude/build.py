@@ -30,13 +30,14 @@ from etude.core.run import Run
 from etude.core.update import Step
 from etude.data.loader import Loader, is_stream
 from etude.data.seeds import seed_rank
-from etude.dist import group, reports, same_code
-from etude.dist.mesh import Mesh
+from etude.dist import group, same_code
+from etude.dist.jobs import reports
+from etude.dist.layout.mesh import Mesh
+from etude.dist.layout.pipeline import numbered
+from etude.dist.layout.wrap import Wrapped, mesh_of, require_fitting, strategy_of, whole_losses, wrap
 from etude.dist.peers import Peers, mean_over_ranks
-from etude.dist.pipeline import numbered
 from etude.dist.torchft import Place, Replicas
 from etude.dist.world import ALONE, World
-from etude.dist.wrap import Wrapped, mesh_of, require_fitting, strategy_of, whole_losses, wrap
 from etude.errors import ConfigError, EtudeError, UserCodeError, placed
 from etude.events.record import is_timing
 from etude.fast_dataclass import field, record, replace

@@ -61,8 +61,8 @@ from etude.data.order import Limited, Sliced
 from etude.data.resume import Replay
 from etude.data.seeds import seed_rank
 from etude.dialects.native.lower import PRIORITY, lower_hook
+from etude.dist.layout.wrap import mesh_of, whole_losses
 from etude.dist.world import World
-from etude.dist.wrap import mesh_of, whole_losses
 from etude.errors import ConfigError, UserError
 from etude.errors.own_code import lines_of_user
 from etude.errors.spelling import nearest, suggest

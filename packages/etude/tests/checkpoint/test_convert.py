@@ -17,7 +17,7 @@ from etude.checkpoint.store import Store
 from etude.checkpoint.tools import content
 from etude.checkpoint.tools.convert import average, choose_layout, consolidate, convert
 from etude.checkpoint.warm_start import read_weights
-from etude.dist.shards import Piece
+from etude.dist.layout.shards import Piece
 from etude.errors import ConfigError, SaveError, UserError
 
 from .conftest import small_state

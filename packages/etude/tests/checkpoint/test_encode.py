@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etude.checkpoint.encode import MAX_DEPTH, decode, encode
-from etude.dist.shards import Piece
+from etude.dist.layout.shards import Piece
 from etude.errors import ResumeError, UserCodeError
 
 

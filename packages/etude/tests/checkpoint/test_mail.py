@@ -19,7 +19,7 @@ from etude.checkpoint.distributed import Crew, Follower, Leader, Mailbox
 from etude.checkpoint.manifest import Stored
 from etude.checkpoint.storage import chaos, disk
 from etude.dist import group
-from etude.dist.shards import Piece
+from etude.dist.layout.shards import Piece
 from etude.errors import PeerError, ResumeError
 
 Become = Callable[[int], None]

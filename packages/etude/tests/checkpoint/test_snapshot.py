@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from etude.checkpoint.formats.safetensors import PIECES
 from etude.checkpoint.snapshot import Arena, Region, Snapshot, file_names, padded
-from etude.dist.shards import Piece
+from etude.dist.layout.shards import Piece
 
 DTYPES = (torch.uint8, torch.float16, torch.float32, torch.float64, torch.complex64, torch.bool)
 

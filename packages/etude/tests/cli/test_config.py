@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from etude.cli import main
-from etude.config.from_yaml import parse_value
+from etude.config.formats.from_yaml import parse_value
 from tests.places import REPOSITORY
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from etude.config import read
 from etude.config.dump import public_files, redact, snapshot, to_yaml
-from etude.config.from_yaml import parse_value
+from etude.config.formats.from_yaml import parse_value
 from etude.config.tree import Tree
 
 from .conftest import Write

@@ -147,7 +147,7 @@ def test_windows_line_ends_and_marks_do_not_matter(write: Write) -> None:
 def test_the_slower_parser_reads_the_same(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("a.yaml", "a: &x {b: [1e-3, 'c']}\nd: *x\n")
     fast = read("a.yaml")
-    monkeypatch.setattr("etude.config.from_yaml._Loader", yaml.SafeLoader)
+    monkeypatch.setattr("etude.config.formats.from_yaml._Loader", yaml.SafeLoader)
     slow = read("a.yaml")
     assert (slow.values, slow.places) == (fast.values, fast.places)
     write("a.yaml", "a:\n\tb: 1\n")

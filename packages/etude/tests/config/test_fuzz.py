@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.config.from_json import parse_json
-from etude.config.from_toml import parse_toml
-from etude.config.from_yaml import parse_yaml
+from etude.config.formats.from_json import parse_json
+from etude.config.formats.from_toml import parse_toml
+from etude.config.formats.from_yaml import parse_yaml
 from etude.config.overrides import override
 from etude.config.references import resolve_references
 from etude.config.tree import Tree

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
-from etude.dist import group, kernels, tensor
+from etude.dist import group
+from etude.dist.layout import kernels, tensor
 from etude.dist.world import World
 from etude.losses.outputs import fitted
 from etude.models.text import CharTransformer

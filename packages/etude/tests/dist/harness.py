@@ -18,7 +18,7 @@ from multiprocessing import util
 from typing import TextIO
 
 from etude import cli
-from etude.dist.launch import Launch, launch
+from etude.dist.jobs.launch import Launch, launch
 from tests import sampling
 
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET of sched.h

@@ -10,7 +10,7 @@ import time
 import pytest
 from torch.distributed import TCPStore
 
-from etude.dist import meeting, secret
+from etude.dist.jobs import meeting, secret
 from tests import zygote
 from tests.dist import doors, project
 from tests.dist.security import WORDS, Payload, write_into_store

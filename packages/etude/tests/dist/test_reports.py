@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from etude.dist import reports, slots
+from etude.dist.jobs import reports, slots
 
 
 @pytest.fixture

@@ -287,7 +287,7 @@ def test_plan_draws_what_each_process_holds(jobs, folder, monkeypatch, capsys):
 HELD = """
 import json
 import etude
-from etude.dist.shards import local
+from etude.dist.layout.shards import local
 
 class Held(etude.Hook):
     def before_train(self, run):

@@ -12,9 +12,9 @@ import torch
 
 from etude.cli import main
 from etude.dist import group
-from etude.dist.mesh import Mesh
+from etude.dist.layout.mesh import Mesh
+from etude.dist.layout.wrap import _blocks
 from etude.dist.world import World
-from etude.dist.wrap import _blocks
 from etude.errors import UserError
 from etude.plan import Parallel
 

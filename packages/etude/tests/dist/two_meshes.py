@@ -9,7 +9,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from etude.dist import group, shards
+from etude.dist import group
+from etude.dist.layout import shards
 from etude.dist.world import World
 
 

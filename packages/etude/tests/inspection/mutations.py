@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from etude.config.from_yaml import scalar
+from etude.config.formats.from_yaml import scalar
 from etude.config.tree import Tree, copied
 from etude.dialects.base import Dialect
 from etude.errors import ConfigError, Finding

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from etude import compat, dialects
-from etude.config.from_python import assigned
+from etude.config.formats.from_python import assigned
 from tests.places import EXAMPLES
 from tests.sampling import sample
 

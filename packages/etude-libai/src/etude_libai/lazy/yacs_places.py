@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from etude.config.files import display
-from etude.config.from_yaml import parse_yaml
+from etude.config.formats.from_yaml import parse_yaml
 from etude.config.tree import Tree
 from etude.errors import ConfigError
 from etude_libai.lazy.reading.errors import explain_reading_error, near, put_on, raised_by_users, says

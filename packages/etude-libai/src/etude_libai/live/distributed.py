@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as torch_dist
 
-from etude.dist import reports
+from etude.dist.jobs import reports
 from etude.dist.world import World
 from etude.errors import ConfigError, Finding
 from etude_libai.lazy.load import try_get_key

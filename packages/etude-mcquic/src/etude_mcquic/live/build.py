@@ -21,7 +21,8 @@ from etude.core.run import Run
 from etude.data.loader import Loader
 from etude.data.seeds import seed_everywhere
 from etude.dialects import imports
-from etude.dist import group, reports
+from etude.dist import group
+from etude.dist.jobs import reports
 from etude.dist.world import ALONE, World
 from etude.errors import ConfigError, ResumeError, UserCodeError
 from etude.events.jsonl import Jsonl

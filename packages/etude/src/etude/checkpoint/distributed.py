@@ -29,8 +29,9 @@ from etude.checkpoint.snapshot import Arena
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.store import Store
 from etude.checkpoint.write import Job, Others, write_files
-from etude.dist import group, secret
-from etude.dist.shards import has_shards, tensors_in
+from etude.dist import group
+from etude.dist.jobs import secret
+from etude.dist.layout.shards import has_shards, tensors_in
 from etude.errors import PeerError, ResumeError
 
 #: Saves in shards of this process: the same number on every rank.

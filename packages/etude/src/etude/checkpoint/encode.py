@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from etude.checkpoint.formats.safetensors import CODES
-from etude.dist.shards import Piece, piece_of
+from etude.dist.layout.shards import Piece, piece_of
 from etude.errors import ResumeError, UserCodeError, printable
 
 MAX_DEPTH = 200

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from etude.dist import group
-from etude.dist.shards import Piece, piece_of
+from etude.dist.layout.shards import Piece, piece_of
 
 if TYPE_CHECKING:
     from etude.core.run import Run

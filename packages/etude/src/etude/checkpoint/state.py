@@ -12,7 +12,7 @@ from etude.checkpoint.plan_changes import facts
 from etude.checkpoint.warm_start import compare, describe
 from etude.data.resume import Snapshot
 from etude.dist import group
-from etude.dist.shards import by_number, scattered, stored_gradient
+from etude.dist.layout.shards import by_number, scattered, stored_gradient
 from etude.errors import ResumeError, printable
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from etude.checkpoint.storage.owner import Claim, OwnerLost
 from etude.checkpoint.storage.places import locate
 from etude.checkpoint.storage.remote import RemoteError
 from etude.checkpoint.write import Entry, Job, Outcome, free_name, quietly, wait_for, write_checkpoint
-from etude.dist.shards import piece_of, tensors_in
+from etude.dist.layout.shards import piece_of, tensors_in
 from etude.errors import PeerError, ResumeError, SaveError, printable
 
 #: The name of a checkpoint that a run may resume from.

@@ -14,7 +14,7 @@ from etude.checkpoint import load
 from etude.checkpoint.find import find, find_best, is_native, named_run
 from etude.checkpoint.formats import folders, layouts
 from etude.checkpoint.storage.places import locate
-from etude.dist.shards import like
+from etude.dist.layout.shards import like
 from etude.errors import ConfigError, ResumeError, printable
 from etude.errors.spelling import nearest, suggest
 from etude.fast_dataclass import field, record

@@ -253,7 +253,7 @@ def _exit_code_of(error: Exception | KeyboardInterrupt) -> int:
         # Python flushes stdout once more at its end, which would print a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    from etude.dist import reports
+    from etude.dist.jobs import reports
 
     return reports.tell(error, lambda: _report_any(error))
 

@@ -110,7 +110,7 @@ def _require_module(name: str) -> None:
 def _launch(args: argparse.Namespace) -> int:
     """Run this command in several processes, once: the script itself knows from where it could go on."""
     from etude.cli import main
-    from etude.dist.launch import Launch, launch
+    from etude.dist.jobs.launch import Launch, launch
 
     return launch(args.typed, Launch(nproc=args.nproc, max_restarts=0), main)
 

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         _print_manifests(words, args)
         return 0
     from etude.api import load_plan, require_sound
-    from etude.dist.submit import submit
+    from etude.dist.jobs.submit import submit
 
     plan, tree = load_plan(args.config, args.overrides)
     require_sound(plan, tree)
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_manifests(words: list[str], args: argparse.Namespace) -> None:
     from etude.config.dump import to_yaml
-    from etude.dist.kubernetes import manifests
+    from etude.dist.jobs.kubernetes import manifests
 
     if not args.image:
         raise UserError("--kubernetes needs --image: what the containers are made of, with etude and your code in it")

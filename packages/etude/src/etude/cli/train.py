@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from etude.checkpoint.storage import trust
 from etude.cli.flags import add_dialect, add_no_code, count, positive, seconds
-from etude.dist import reports
+from etude.dist.jobs import reports
 from etude.dist.world import World, is_here
 from etude.errors import UserError, printable
 from etude.units import counted
@@ -191,7 +191,7 @@ def _launch(args: argparse.Namespace) -> int:
     """Start the processes, and this command in each of them. Mistakes of the config are found before."""
     from etude.api import load_plan
     from etude.cli import main
-    from etude.dist.launch import Launch, launch
+    from etude.dist.jobs.launch import Launch, launch
 
     nproc, cores = args.nproc or 1, _cores()
     if nproc > cores and not args.device.startswith("cuda"):

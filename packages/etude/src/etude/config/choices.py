@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from etude.config.from_yaml import parse_value
+from etude.config.formats.from_yaml import parse_value
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, Finding
 from etude.errors.spelling import suggest

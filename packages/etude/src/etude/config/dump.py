@@ -203,7 +203,7 @@ def _float(dumper: yaml.SafeDumper, value: float) -> yaml.ScalarNode:
 
 
 def _string(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    from etude.config.from_yaml import scalar
+    from etude.config.formats.from_yaml import scalar
 
     try:
         style = "'" if not isinstance(scalar(value), str) else None

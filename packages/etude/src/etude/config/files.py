@@ -123,21 +123,21 @@ def imported_file(importer: str, level: int, module: str) -> str:
 
 def _parse(text: str, shown: str, ending: str, python: bool) -> Tree:
     if ending in (".yaml", ".yml"):
-        from etude.config.from_yaml import parse_yaml
+        from etude.config.formats.from_yaml import parse_yaml
 
         return parse_yaml(text, shown)
     if ending == ".json":
-        from etude.config.from_json import parse_json
+        from etude.config.formats.from_json import parse_json
 
         return parse_json(text, shown)
     if ending == ".toml":
-        from etude.config.from_toml import parse_toml
+        from etude.config.formats.from_toml import parse_toml
 
         return parse_toml(text, shown)
     if ending == ".py":
         if not python:
             raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=shown)
-        from etude.config.from_python import parse_python
+        from etude.config.formats.from_python import parse_python
 
         return parse_python(text, shown)
     raise ConfigError(f"a config ends in {', '.join(ENDINGS)}, not in {ending or 'nothing'!r}", at=shown)
@@ -171,7 +171,7 @@ def script_line(text: str) -> int:
         return 0
     import ast
 
-    from etude.config.from_python import assigned
+    from etude.config.formats.from_python import assigned
 
     try:
         module = ast.parse(text)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from etude.config.dump import public_override
-from etude.config.from_yaml import parse_value
+from etude.config.formats.from_yaml import parse_value
 from etude.config.merge import put_places
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, Finding

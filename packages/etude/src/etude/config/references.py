@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from etude.config.from_yaml import scalar
+from etude.config.formats.from_yaml import scalar
 from etude.config.secrets import is_secret
 from etude.config.tree import MOST_VALUES, Path, Tree, copied, dotted
 from etude.errors import ConfigError, Finding, placed

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from etude.core.forward import Forward, Losses
-from etude.dist.context import _IGNORED, Context
-from etude.dist.shards import whole
+from etude.dist.layout.context import _IGNORED, Context
+from etude.dist.layout.shards import whole
 from etude.errors import UserCodeError
 
 

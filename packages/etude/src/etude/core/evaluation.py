@@ -18,7 +18,7 @@ from etude.core.returned import refuse_return, require_result, wrong_loss
 from etude.core.run import Run, numbered
 from etude.dist import group
 from etude.dist import metrics as all_ranks
-from etude.dist.shards import whole_in
+from etude.dist.layout.shards import whole_in
 from etude.errors import ConfigError, EtudeError, ReturnError, UserCodeError
 from etude.errors.own_code import who
 from etude.events.record import numbers_of

@@ -13,8 +13,8 @@ from etude.core.describe import FORWARD
 from etude.core.forward import Forward, Losses
 from etude.core.run import Run
 from etude.core.update import Step, weight_of
-from etude.dist.pipeline import Pipe
-from etude.dist.shards import whole_in
+from etude.dist.layout.pipeline import Pipe
+from etude.dist.layout.shards import whole_in
 
 
 class PipelinedForward(Forward):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from etude.core.forward import Forward, takes
 from etude.data.to_device import move
-from etude.dist.shards import whole_in
+from etude.dist.layout.shards import whole_in
 from etude.errors import UserCodeError
 from etude.losses.outputs import as_mapping
 

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from etude.core.hook import Call, Hook, HookTable
-from etude.dist.mesh import Mesh
+from etude.dist.layout.mesh import Mesh
 from etude.dist.world import World
 from etude.errors import UserError
 from etude.errors.spelling import suggest

@@ -21,8 +21,8 @@ from etude.core.nonfinite import guard_of
 from etude.core.returned import wrong_loss
 from etude.core.run import Run
 from etude.core.stepping import Scaled, Searching, Stepping, needs_closure
-from etude.dist import norm as norms
-from etude.dist.shards import gradient, set_gradient, whole
+from etude.dist.layout import norm as norms
+from etude.dist.layout.shards import gradient, set_gradient, whole
 from etude.errors import ConfigError, ReturnError
 from etude.errors.spelling import suggest
 from etude.optim.gradients import ClipNorm, clear

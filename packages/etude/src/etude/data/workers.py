@@ -27,7 +27,7 @@ from torch import Tensor
 from etude.data.fetch import Fetched
 from etude.data.order import Task
 from etude.data.shared_memory import Area, Receiver, Sender
-from etude.dist import tether
+from etude.dist.jobs import tether
 from etude.errors import DataError
 
 Make = Callable[[Task], Fetched]

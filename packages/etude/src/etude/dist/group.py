@@ -19,8 +19,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import distributed
 
-from etude.dist import secret
-from etude.dist.meeting import LOOPBACK, MEETING, listen
+from etude.dist.jobs import secret
+from etude.dist.jobs.meeting import LOOPBACK, MEETING, listen
 from etude.dist.world import World, interface_of
 from etude.errors import ConfigError, EtudeError, Finding, PeerError, UserError, printable
 from etude.torch_private import default_store, stores

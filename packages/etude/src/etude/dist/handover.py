@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from etude.dist import secret
+from etude.dist.jobs import secret
 from etude.errors import PeerError
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from etude.dist.handover import Handover
-from etude.dist.meeting import LOOPBACK, listen
+from etude.dist.jobs.meeting import LOOPBACK, listen
 from etude.dist.world import interface_of, towards
 from etude.errors import ConfigError, PeerError
 from etude.fast_dataclass import record

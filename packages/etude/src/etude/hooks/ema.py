@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from etude.core.hook import Hook
-from etude.dist.shards import forget_whole, has_shards, is_sharded, local
+from etude.dist.layout.shards import forget_whole, has_shards, is_sharded, local
 from etude.errors import ConfigError
 from etude.optim.foreach import lerp_
 from etude.units import Amount, parse_written

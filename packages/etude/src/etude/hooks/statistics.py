@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from etude.core.hook import Hook
-from etude.dist.norm import total_norm
-from etude.dist.shards import whole
+from etude.dist.layout.norm import total_norm
+from etude.dist.layout.shards import whole
 
 if TYPE_CHECKING:
     from etude.core.run import Run

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, broadcast_shapes, nn
 
-from etude.dist.shards import whole
+from etude.dist.layout.shards import whole
 from etude.errors import ReturnError, UserCodeError
 
 #: Where models that return a mapping or a dataclass keep what a loss and a metric look at, in order.

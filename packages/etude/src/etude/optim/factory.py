@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
-from etude.dist.shards import is_sharded
+from etude.dist.layout.shards import is_sharded
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.errors.spelling import suggest
 from etude.optim.dynamo import spare_dynamo

@@ -34,7 +34,8 @@ from etude.config.tree import Tree
 from etude.core.hook import Hook
 from etude.core.run import Run
 from etude.data.seeds import seed_rank
-from etude.dist import group, reports
+from etude.dist import group
+from etude.dist.jobs import reports
 from etude.dist.peers import Peers
 from etude.errors import ConfigError, ResumeError, SaveError, UserError, printable, with_place
 from etude.hooks.checkpoint import Checkpoint

@@ -13,7 +13,7 @@ from etude.checkpoint.store import STEP, Store
 from etude.checkpoint.write import Outcome
 from etude.core.run import Run
 from etude.core.update import settle
-from etude.dist import shards
+from etude.dist.layout import shards
 from etude.errors import Diverged, EtudeError, printable
 from etude.hooks.checkpoint import Checkpoint
 from etude.session.interrupted import Watch, position_before_batch

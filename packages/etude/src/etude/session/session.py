@@ -22,8 +22,9 @@ from etude.config.dump import flat, public_files, public_override, snapshot
 from etude.config.tree import Tree
 from etude.core.run import Run
 from etude.dialects.config_lines import point_out
-from etude.dist import group, reports
-from etude.dist.heartbeat import Heartbeat
+from etude.dist import group
+from etude.dist.jobs import reports
+from etude.dist.jobs.heartbeat import Heartbeat
 from etude.errors import ConfigError, Diverged, EtudeError, ResumeError, SaveError, Stopped, UserError, printable
 from etude.events.console import Console, number
 from etude.events.history import History, LiveCurves

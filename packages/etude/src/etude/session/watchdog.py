@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from etude.core.run import Run
-from etude.dist import reports
-from etude.dist.heartbeat import Heartbeat, stack_of
+from etude.dist.jobs import reports
+from etude.dist.jobs.heartbeat import Heartbeat, stack_of
 
 #: Seconds without a batch, in training or evaluation, before a report.
 PATIENCE = 300.0

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from etude.config.from_yaml import parse_value
+from etude.config.formats.from_yaml import parse_value
 from etude.errors import ConfigError
 from etude.fast_dataclass import record
 

@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 from torch.distributed import ProcessGroup
 
-from etude.dist import reports
+from etude.dist.jobs import reports
 from etude.dist.world import first_host
 
 F = TypeVar("F", bound=Callable[..., Any])

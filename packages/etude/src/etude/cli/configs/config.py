@@ -80,7 +80,7 @@ _ABSENT = object()
 def _leaves(tree: Tree) -> dict[Path, Any]:
     """Return every single value by its path, with secrets hidden."""
     from etude.config import dump
-    from etude.config.from_yaml import parse_value
+    from etude.config.formats.from_yaml import parse_value
     from etude.config.tree import Tree
 
     public = Tree(parse_value(dump.snapshot(tree), "snapshot") or {})
@@ -106,7 +106,7 @@ def explain(tree: Tree, key: str) -> list[str]:
 def shown(tree: Tree, path: Path) -> str:
     """Return a value as YAML, with secrets hidden."""
     from etude.config import dump
-    from etude.config.from_yaml import parse_value
+    from etude.config.formats.from_yaml import parse_value
 
     public: Any = parse_value(dump.snapshot(tree), "snapshot")
     for part in path:

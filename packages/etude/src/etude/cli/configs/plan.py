@@ -142,7 +142,7 @@ def _processes(asked: Plan, plan: Plan, count: int) -> list[str]:
 
 def _mesh(plan: Plan, model: Any, count: int) -> list[str]:
     """Draw what each process holds of a model that is split."""
-    from etude.dist.held import drawn
+    from etude.dist.layout.held import drawn
 
     if not plan.parallel.is_split or count == 1:
         parts = plan.parallel.together
@@ -152,7 +152,7 @@ def _mesh(plan: Plan, model: Any, count: int) -> list[str]:
 
 def _failures(args: argparse.Namespace) -> list[str]:
     """Print how often to save when machines fail, and the share of time left for training that counts."""
-    from etude.dist.goodput import goodput, interval
+    from etude.dist.jobs.goodput import goodput, interval
 
     if args.mtbf and args.node_mtbf:
         raise UserError("--mtbf is of the whole job, --node-mtbf of one machine: give one of them")

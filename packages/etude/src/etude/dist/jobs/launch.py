@@ -24,10 +24,10 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from etude.dist import heartbeat, ranks, reports, secret, tether
-from etude.dist.meeting import LOOPBACK, Machines, NoMeeting, OneMachine
-from etude.dist.ranks import ORDERLY
-from etude.dist.reports import Beat, Note
+from etude.dist.jobs import heartbeat, ranks, reports, secret, tether
+from etude.dist.jobs.meeting import LOOPBACK, Machines, NoMeeting, OneMachine
+from etude.dist.jobs.ranks import ORDERLY
+from etude.dist.jobs.reports import Beat, Note
 from etude.dist.world import interface_of, towards
 from etude.errors import PeerError, printable
 from etude.fast_dataclass import record

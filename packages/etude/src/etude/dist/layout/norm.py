@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, distributed
 
-from etude.dist.mesh import Mesh
-from etude.dist.shards import complete, local, piece_of
+from etude.dist.layout.mesh import Mesh
+from etude.dist.layout.shards import complete, local, piece_of
 
 
 @torch.no_grad()

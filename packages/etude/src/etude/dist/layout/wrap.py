@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from etude import torch_private
-from etude.dist import shards, stages
-from etude.dist.mesh import AXES, Mesh
+from etude.dist.layout import shards, stages
+from etude.dist.layout.mesh import AXES, Mesh
 from etude.dist.world import World
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
@@ -20,8 +20,8 @@ from etude.fast_dataclass import record, replace
 from etude.plan import Parallel
 
 if TYPE_CHECKING:
-    from etude.dist.context import Context
-    from etude.dist.pipeline import Pipe
+    from etude.dist.layout.context import Context
+    from etude.dist.layout.pipeline import Pipe
 
 _CARRIER = "_etude_carrier"
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -103,7 +103,7 @@ def wrap(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device,
 
 def _cut(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device, strategy: str) -> Wrapped:
     """Cut sequences; gradients of parts are averaged as those of samples are."""
-    from etude.dist.context import Context
+    from etude.dist.layout.context import Context
 
     mesh.connect(device.type)
     context = Context(model, parallel.context, mesh)
@@ -120,7 +120,7 @@ def _cut(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device,
 
 def _over_tensor(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device, strategy: str) -> Wrapped:
     """Split single layers first; what trains on other samples comes over that. DDP knows no DTensors."""
-    from etude.dist import kernels, tensor
+    from etude.dist.layout import kernels, tensor
 
     require_trainable(model, parallel)
     if parallel.compression != "none" or parallel.find_unused or parallel.static_graph:
@@ -142,14 +142,14 @@ def _over_tensor(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch
 
 def _in_stages(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device, strategy: str) -> Wrapped:
     """Cut the model into stages, split the layers of those that this rank holds, then shard them."""
-    from etude.dist import pipeline
+    from etude.dist.layout import pipeline
 
     require_trainable(model, parallel)
     devices = mesh.connect(device.type)
     dealt, own = stages.stages_of(model, parallel.pipeline), stages.on_rank(mesh, parallel.pipeline)
     words: dict[str, str] = {}
     if mesh.sizes["tensor"] > 1:
-        from etude.dist import tensor
+        from etude.dist.layout import tensor
 
         words = tensor.words_of(model, parallel.tensor)
         tensor.require_dividing(model, words, parallel.tensor)
@@ -176,7 +176,7 @@ class Finish:
     def __call__(self, params: Iterable[Any]) -> None:
         given = list(params)
         if self._split:
-            from etude.dist import kernels
+            from etude.dist.layout import kernels
 
             kernels.finish(given)
         if self._group is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from etude.dist.mesh import AXES, Mesh
+from etude.dist.layout.mesh import AXES, Mesh
 from etude.plan import Parallel, Pipeline
 
 _MOST = 16
@@ -42,7 +42,7 @@ def drawn(model: nn.Module, parallel: Parallel, processes: int, *, local: int) -
 
 def held(model: nn.Module, mesh: Mesh, plan: Pipeline, stages: list[list[str]], splits: Mapping[str, int]) -> int:
     """Return how many elements of parameters a rank holds."""
-    from etude.dist.stages import on_rank
+    from etude.dist.layout.stages import on_rank
 
     own = None if len(stages) < 2 else {name for at in on_rank(mesh, plan) for name in stages[at]}
     count = 0
@@ -70,13 +70,13 @@ def _piece(length: int, mesh: Mesh) -> int:
 
 
 def _stages(model: nn.Module, parallel: Parallel) -> list[list[str]]:
-    from etude.dist.stages import stages_of
+    from etude.dist.layout.stages import stages_of
 
     return stages_of(model, parallel.pipeline) if parallel.pipeline.size > 1 else [[]]
 
 
 def _words(model: nn.Module, parallel: Parallel) -> dict[str, str]:
-    from etude.dist.tensor import require_dividing, words_of
+    from etude.dist.layout.tensor import require_dividing, words_of
 
     words = words_of(model, parallel.tensor)
     require_dividing(model, words, parallel.tensor)
@@ -85,7 +85,7 @@ def _words(model: nn.Module, parallel: Parallel) -> dict[str, str]:
 
 def _splits(model: nn.Module, parallel: Parallel) -> dict[str, int]:
     """Return the dimension along which tensor parallelism splits each parameter, by its name."""
-    from etude.dist.tensor import splits_of
+    from etude.dist.layout.tensor import splits_of
 
     splits: dict[str, Any] = {}
     for name, word in _words(model, parallel).items() if parallel.tensor.size > 1 else ():

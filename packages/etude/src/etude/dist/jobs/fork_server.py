@@ -1,5 +1,5 @@
 """Ties the server that ranks are forked from to the launcher. Only that server imports this module."""
 
-from etude.dist import tether
+from etude.dist.jobs import tether
 
 tether.die_with_parent()

@@ -8,7 +8,7 @@
                        each says how many ranks it starts; the host answers with the first rank of each,
                        and with the address and port of the store in which the ranks of this attempt meet
 
-What the launchers say to each other is JSON with a seal (:mod:`etude.dist.secret`): what anybody else writes is
+What the launchers say to each other is JSON with a seal (:mod:`etude.dist.jobs.secret`): what anybody else writes is
 refused, and never more than text.
 """
 
@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from etude.dist import secret
+from etude.dist.jobs import secret
 from etude.dist.world import is_here, towards
 from etude.errors import EtudeError, printable
 from etude.fast_dataclass import record

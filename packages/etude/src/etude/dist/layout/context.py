@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, distributed, nn
 
 from etude import torch_private
-from etude.dist.mesh import Mesh
+from etude.dist.layout.mesh import Mesh
 from etude.errors import ConfigError, UserCodeError
 from etude.errors.spelling import suggest
 from etude.plan import Context as ContextPlan

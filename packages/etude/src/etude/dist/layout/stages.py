@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from etude.dist.mesh import Mesh
+from etude.dist.layout.mesh import Mesh
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
 from etude.plan import Pipeline

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.config.files import replace_text
-from etude.dist import slots
+from etude.dist.jobs import slots
 from etude.dist.world import World, stat_of
 from etude.errors import printable
 from etude.fast_dataclass import field, record

@@ -16,7 +16,7 @@ from typing import Any
 ORDERLY = (0, 75, 130, 143)
 #: Loaded once, before any rank is made. The first ties the server to this process.
 _PRELOAD = [
-    "etude.dist.fork_server",
+    "etude.dist.jobs.fork_server",
     "torch",
     "torch.distributed",
     "torch._dynamo",

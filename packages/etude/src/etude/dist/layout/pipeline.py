@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
-from etude.dist.mesh import Mesh
-from etude.dist.shards import like
-from etude.dist.stages import CONTAINERS
+from etude.dist.layout.mesh import Mesh
+from etude.dist.layout.shards import like
+from etude.dist.layout.stages import CONTAINERS
 from etude.errors import ConfigError, UserCodeError
 from etude.plan import PIPELINE_SCHEDULES, Pipeline
 

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from etude.dist import secret
+from etude.dist.jobs import secret
 from etude.errors import UserError
 
 #: Exit codes that another try does not help: config, your code, divergence, data, nothing to resume from.

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from etude.dist import reports
+from etude.dist.jobs import reports
 
 _SHOWN = 12
 #: Parts of file names, innermost frame first → what a rank in it does, and whether it waits for others.
@@ -33,7 +33,7 @@ _DOING = (
 #: Only where it is the innermost place: around other ones it is a forward pass, or work that rank 0 does for all.
 _INNERMOST = ("/torch/nn/parallel/distributed.py", "/etude/dist/")
 #: Where a rank begins.
-_WORKER = "/etude/dist/launch.py"
+_WORKER = "/etude/dist/jobs/launch.py"
 #: Whether the start of this rank needs no more watching.
 started = threading.Event()
 _CALLS_HOOKS = "/etude/core/hook.py"

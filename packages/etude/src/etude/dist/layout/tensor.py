@@ -8,8 +8,8 @@
     replicate   whole on every process, as is everything that no pattern names
 
 Between a column and a row, activations are DTensors whose shapes are those of the whole, so a model needs no change: it
-reshapes into all of its heads, and each process has some of them. torch places and reduces; :mod:`etude.dist.kernels`
-corrects the operations in which it is wrong.
+reshapes into all of its heads, and each process has some of them. torch places and reduces;
+:mod:`etude.dist.layout.kernels` corrects the operations in which it is wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distr
 from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 
 from etude import torch_private
-from etude.dist import families, kernels
+from etude.dist.layout import families, kernels
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
 from etude.plan import Tensor as TensorPlan

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from etude.dist import secret
+from etude.dist.jobs import secret
 from etude.dist.world import first_host
 from etude.errors import REQUEUE, UserError
 

@@ -1,0 +1,1 @@
+"""Parse one format each, with the line of every key."""
