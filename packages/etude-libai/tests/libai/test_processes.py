@@ -46,9 +46,10 @@ def in_two(work: Callable[[int], None]) -> list[int | None]:
     def begin(rank: int) -> None:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        from etude_libai.live import distributed
 
-        distributed._util = None
+        from etude_libai.live import topology
+
+        topology._util = None
         torch.manual_seed(rank)
         work(rank)
 

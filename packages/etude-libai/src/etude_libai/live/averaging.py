@@ -13,12 +13,12 @@ from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
 
 from etude.dist.peers import Peers
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 
 
 def average(model: torch.nn.Module) -> Averaging | None:
     """Average the gradients of ``model`` from now on. Return None for a single process, or if DDP averages them."""
-    if dist.get_world_size() == 1 or dist.splits() or isinstance(model, DistributedDataParallel):
+    if topology.get_world_size() == 1 or topology.splits() or isinstance(model, DistributedDataParallel):
         return None
     return Averaging(model)
 
@@ -30,7 +30,7 @@ class Averaging:
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self.model, self._peers = model, Peers(dist.get_dist_util().world)
+        self.model, self._peers = model, Peers(topology.get_dist_util().world)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._handles: list[Any] = [
             each.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]

@@ -22,8 +22,7 @@ from etude.plan import Plan
 from etude_libai import sizes
 from etude_libai.files import LAST, Checkpointer
 from etude_libai.lazy.extra import dict_config
-from etude_libai.live import distributed as dist
-from etude_libai.live import setup
+from etude_libai.live import setup, topology
 from etude_libai.live.config_errors import explained
 from etude_libai.live.data.position import put_off
 from etude_libai.live.default import DefaultTrainer
@@ -124,8 +123,8 @@ def _folder_and_checkpoint(path: str) -> tuple[str, str]:
 def build_libai(cfg: Any, arguments: Namespace) -> Run:
     cfg.train.resume = arguments.resume and not arguments.eval_only
     setup.set_up_processes(cfg)
-    sizes.check_batch_size(cfg, dist.get_data_parallel_size())
-    seed_everywhere(cfg.train.seed + dist.get_rank())
+    sizes.check_batch_size(cfg, topology.get_data_parallel_size())
+    seed_everywhere(cfg.train.seed + topology.get_rank())
     if arguments.fast_dev_run:
         setup.fast_dev_run(cfg)
     written = copy.deepcopy(cfg)  # config.yaml is written from this, as building puts models and data into cfg
@@ -218,7 +217,7 @@ def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> dict[s
 def _measure_libai(cfg: Any, checkpoint: str) -> Mapping[str, Any]:
     """Do what ``tools/train_net.py --eval-only`` does."""
     setup.set_up_processes(cfg)
-    seed_everywhere(cfg.train.seed + dist.get_rank())
+    seed_everywhere(cfg.train.seed + topology.get_rank())
     setup.place_input(cfg, logging.getLogger("libai.engine.default"))
     tokenizer = DefaultTrainer.build_tokenizer(cfg)
     model: Any = DefaultTrainer.build_model(cfg)

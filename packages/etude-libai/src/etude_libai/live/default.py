@@ -20,6 +20,7 @@ from etude_libai.lazy.instantiate import instantiate
 from etude_libai.lazy.load import try_get_key
 from etude_libai.lazy.targets import locate
 from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.averaging import Averaging, average
 from etude_libai.live.config_errors import explain, explained
 from etude_libai.live.data import position
@@ -67,7 +68,7 @@ class DefaultTrainer(TrainerBase):
         self._build_data(cfg)
         self.auto_scale_hyperparams(cfg, self.train_loader)
         self.model = self.build_model(cfg)
-        if not dist.splits():
+        if not topology.splits():
             self.model = self.model.to(cfg.train.input_placement_device)
         self.optimizer = self.build_optimizer(cfg, self.model)
         self.lr_scheduler = self.build_lr_scheduler(cfg, self.optimizer)
@@ -88,7 +89,7 @@ class DefaultTrainer(TrainerBase):
         self._samples_each = cfg.train.global_batch_size // (1 if cfg.graph.enabled else steps)
         known = self._resume.data() if self._resume is not None else {}
         seen = {"batches": self.start_iter * (steps if cfg.graph.enabled else 1), **known}
-        consumed = int(seen["batches"]) * cfg.train.train_micro_batch_size * dist.get_data_parallel_size()
+        consumed = int(seen["batches"]) * cfg.train.train_micro_batch_size * topology.get_data_parallel_size()
         cfg.dataloader.consumed_samples = consumed
         loader = try_get_key(cfg, "dataloader.train")  # may be missing if build_train_loader is overridden
         seen["positioned"] = loader is not None and _accepts(loader, "consumed_samples")
@@ -108,7 +109,7 @@ class DefaultTrainer(TrainerBase):
         self.amp = Amp(
             enabled=bool(try_get_key(cfg, "train.amp.enabled", default=False)),
             device=cfg.train.input_placement_device,
-            data_parallel_size=dist.get_data_parallel_size(),
+            data_parallel_size=topology.get_data_parallel_size(),
         )
         self._trainer: Any
         if cfg.graph.enabled:
@@ -134,15 +135,15 @@ class DefaultTrainer(TrainerBase):
         )
         if resume and self._resume is not None:
             self.checkpointer.load(self._resume.path)
-            if dist.is_main_process():
+            if topology.is_main_process():
                 self.checkpointer.tag_last_checkpoint(os.path.basename(self._resume.path))
         elif weight_path:
             assert os.path.isdir(weight_path), f"cfg.train.load_weight:{weight_path} must be directory"
             self.checkpointer.load(weight_path, checkpointables=[])
-        if dist.splits():
-            from etude_libai.live.split import files
+        if topology.splits():
+            from etude_libai.live.split import updates
 
-            files.loaded(self.optimizer)
+            updates.loaded(self.optimizer)
 
     # -- training --------------------------------------------------------------------------------------------------
 
@@ -198,7 +199,7 @@ class DefaultTrainer(TrainerBase):
                     mode=try_get_key(self.cfg, "train.evaluation.eval_mode", default="max"),
                 )
             )
-        if dist.is_main_process():
+        if topology.is_main_process():
             made.append(hooks.PeriodicWriter(self.build_writers(), train.log_period))
         return made
 
@@ -233,16 +234,16 @@ class DefaultTrainer(TrainerBase):
             cfg.model.cfg.amp_enabled = amp
         elif try_get_key(cfg.model, "amp_enabled") is not None:
             cfg.model.amp_enabled = amp
-        if dist.splits():
+        if topology.splits():
             from etude_libai.live.split import random, updates
 
             random.align()
         model: torch.nn.Module = instantiate(cfg.model)
         logger.info(f"Model:\n{model}")
-        if not dist.splits():
+        if not topology.splits():
             return model.to(try_get_key(cfg, "train.input_placement_device", default="cpu"))
         dist.convert_to_distributed_default_setting(model)
-        if dist.get_dist_util().zero > 2:
+        if topology.get_dist_util().zero > 2:
             updates.shard_layers(model)
         return model
 
@@ -336,13 +337,13 @@ class DefaultTrainer(TrainerBase):
             results[name] = inference_on_dataset(
                 model,
                 loader,
-                cfg.train.test_micro_batch_size * dist.get_data_parallel_size(),
+                cfg.train.test_micro_batch_size * topology.get_data_parallel_size(),
                 cfg.train.evaluation.eval_iter,
                 cls.get_batch,
                 cfg.train.input_placement_device,
                 evaluator,
             )
-            if dist.is_main_process():
+            if topology.is_main_process():
                 logger.info(f"Evaluation results for {name} in csv format:")
                 print_csv_format(results[name])
         # If all datasets are of one class, the results of the last loader are also there without a prefix, as in LiBai.
@@ -359,7 +360,7 @@ def build_tokenizer(cfg: Any) -> Any:
     if try_get_key(tokenization, "append_eod") and tokenizer.eod_token is None:
         tokenizer.eod_token = tokenizer.eos_token if tokenizer.eos_token is not None else tokenizer.pad_token
     if try_get_key(cfg, "model.cfg.vocab_size") is not None and hasattr(tokenizer, "padded_vocab_size"):
-        multiple = tokenization.make_vocab_size_divisible_by * dist.get_tensor_parallel_size()
+        multiple = tokenization.make_vocab_size_divisible_by * topology.get_tensor_parallel_size()
         cfg.model.cfg.vocab_size = tokenizer.padded_vocab_size(multiple)
     return tokenizer
 
@@ -380,7 +381,7 @@ def _numbers_of_samples(train: Any) -> list[int]:
     evaluation = train.evaluation
     rounds = train.train_iter // evaluation.eval_period + 1 if evaluation.enabled else 1
     each = int(evaluation.eval_iter if evaluation.enabled else 1) * train.test_micro_batch_size
-    each *= dist.get_data_parallel_size()
+    each *= topology.get_data_parallel_size()
     return [int(train.samples), int(rounds * each), int(each)]
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,104 +15,11 @@ from etude.dist.jobs import reports
 from etude.dist.world import World
 from etude.errors import ConfigError, Finding
 from etude_libai.lazy.load import try_get_key
-from etude_libai.stages import ENDLESS, PIPELINE, TENSOR, Sizes, misfits, mistakes, sizes_of, stage_of_layers
+from etude_libai.live import topology
+from etude_libai.stages import ENDLESS, PIPELINE, TENSOR, misfits, mistakes, sizes_of, stage_of_layers
 
 CUSTOM = "custom_pipeline_stage_id"
 _SIZES = (TENSOR, PIPELINE, "pipeline_num_layers", CUSTOM)
-
-
-@dataclass
-class DistUtil:
-    """The parallel sizes of a run, and where each layer is.
-
-    Tensors are split over processes (``splits``) only if a size other than the data-parallel one is above 1, or with
-    ZeRO. Else every process has a whole model, and DDP averages the gradients.
-    """
-
-    world: World
-    device_type: str = "cuda"
-    sizes: Sizes = field(default_factory=Sizes)
-    layer_stages: Sequence[int] = ()
-    #: The stage of ZeRO; 0 without it.
-    zero: int = 0
-
-    @property
-    def splits(self) -> bool:
-        return self.sizes.tensor > 1 or self.sizes.pipeline > 1 or self.zero > 0
-
-    @property
-    def world_size(self) -> int:
-        return self.world.size
-
-    @property
-    def num_nodes(self) -> int:
-        return max(1, self.world.size // int(os.environ.get("LOCAL_WORLD_SIZE", self.world.size)))
-
-    @property
-    def num_gpus_per_node(self) -> int:
-        return self.world.size // self.num_nodes
-
-    @property
-    def tensor_parallel_size(self) -> int:
-        return self.sizes.tensor
-
-    #: LiBai's name of the same.
-    model_parallel_size = tensor_parallel_size
-
-    @property
-    def pipeline_parallel_size(self) -> int:
-        return self.sizes.pipeline
-
-    @property
-    def data_parallel_size(self) -> int:
-        return self.sizes.data
-
-    @property
-    def data_parallel_rank(self) -> int:
-        return self.sizes.share(self.world.rank)
-
-    @property
-    def parallel_hierarchy(self) -> tuple[int, int] | None:
-        return (self.sizes.data, self.sizes.tensor) if self.is_data_model_parallel() else None
-
-    def is_data_parallel(self) -> bool:
-        return self.sizes.data > 1
-
-    def is_tensor_model_parallel(self) -> bool:
-        return self.sizes.tensor > 1
-
-    def is_pipeline_model_parallel(self) -> bool:
-        return self.sizes.pipeline > 1
-
-    def is_data_model_parallel(self) -> bool:
-        return self.is_tensor_model_parallel() and self.is_data_parallel()
-
-    def get_layer_ranks(self, layer_idx: int) -> Any:
-        """Return the ranks that have a layer; with data and tensor parallelism in rows of tensor-parallel ones."""
-        ranks = self.sizes.ranks(self.get_layer_stage_id(layer_idx))
-        return np.asarray(ranks).reshape(self.parallel_hierarchy).tolist() if self.parallel_hierarchy else ranks
-
-    def get_layer_stage_id(self, layer_idx: int) -> int:
-        return self.layer_stages[layer_idx] if self.layer_stages else 0
-
-    def set_device_type(self, device_type: str) -> None:
-        self.device_type = device_type
-
-
-_util: DistUtil | None = None
-
-
-def get_dist_util() -> DistUtil:
-    global _util
-    if _util is None:
-        world = World.from_environment()
-        _util = DistUtil(world, sizes=Sizes(data=world.size))
-    return _util
-
-
-def splits() -> bool:
-    """Return whether tensors are split over processes, so that global tensors mean what they mean in OneFlow."""
-    return get_dist_util().splits
 
 
 def setup_dist_util(cfg: Any, *, zero: int | None = None) -> None:
@@ -121,7 +27,6 @@ def setup_dist_util(cfg: Any, *, zero: int | None = None) -> None:
 
     ``zero`` is the stage of ZeRO. Without it, it is that of ``train.zero_optimization`` of the same config.
     """
-    global _util
     zero = _zero_stage(cfg) if zero is None else zero
     world = World.from_environment()
     given = {key: try_get_key(cfg, key) for key in _SIZES}
@@ -138,7 +43,7 @@ def setup_dist_util(cfg: Any, *, zero: int | None = None) -> None:
             f"the config says data_parallel_size={saved}, this run has {sizes.data}"
         )
     stages = stage_of_layers(given["pipeline_num_layers"] or ENDLESS, sizes.pipeline, given[CUSTOM])
-    _util = DistUtil(
+    util = topology.DistUtil(
         world,
         try_get_key(cfg, "device_type", default="cuda"),
         sizes,
@@ -147,15 +52,16 @@ def setup_dist_util(cfg: Any, *, zero: int | None = None) -> None:
     )
     cfg.tensor_parallel_size, cfg.pipeline_parallel_size = sizes.tensor, sizes.pipeline
     cfg.data_parallel_size = sizes.data
-    cfg.num_nodes, cfg.num_gpus_per_node = _util.num_nodes, _util.num_gpus_per_node
+    cfg.num_nodes, cfg.num_gpus_per_node = util.num_nodes, util.num_gpus_per_node
     if sizes.pipeline > 1:
         cfg.auto_pipeline_stage_id = stage_of_layers(given["pipeline_num_layers"], sizes.pipeline)
         cfg.actual_pipeline_stage_id = stages
     elif given["pipeline_num_layers"] is None:
         cfg.pipeline_num_layers = ENDLESS
-    cfg.device_type = _util.device_type
+    cfg.device_type = util.device_type
     join(world)
-    if _util.splits:
+    topology.use(util)
+    if util.splits:
         from etude_libai.live.split import install
 
         install.install()
@@ -171,7 +77,7 @@ def _zero_stage(cfg: Any) -> int:
 
 def convert_to_distributed_default_setting(module: Any) -> Any:
     """Return a tensor or module with every plain tensor global: whole on all ranks of the first layer."""
-    if not splits():
+    if not topology.splits():
         return module
     from etude_libai.live.split import boxing
 
@@ -183,51 +89,6 @@ def join(world: World) -> None:
     if world.size > 1 and not torch_dist.is_initialized():
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         torch_dist.init_process_group(backend, timeout=reports.timeout())
-
-
-def get_rank() -> int:
-    return get_dist_util().world.rank
-
-
-def get_local_rank() -> int:
-    return get_dist_util().world.local_rank
-
-
-def get_world_size() -> int:
-    return get_dist_util().world.size
-
-
-def get_num_nodes() -> int:
-    return get_dist_util().num_nodes
-
-
-def is_main_process() -> bool:
-    return get_rank() == 0
-
-
-def is_last_process() -> bool:
-    return get_rank() == get_world_size() - 1
-
-
-def get_data_parallel_rank() -> int:
-    return get_dist_util().data_parallel_rank
-
-
-def get_data_parallel_size() -> int:
-    return get_dist_util().data_parallel_size
-
-
-def get_tensor_parallel_size() -> int:
-    return get_dist_util().tensor_parallel_size
-
-
-def get_pipeline_parallel_size() -> int:
-    return get_dist_util().pipeline_parallel_size
-
-
-def set_device_type(device_type: str) -> None:
-    """Set the type of device on which layers are made."""
-    get_dist_util().set_device_type(device_type)
 
 
 def synchronize() -> None:
@@ -247,21 +108,21 @@ def broadcast_py_object(obj: Any, src: int = 0) -> Any:
 
 def all_gather(data: Any, group: Any = None) -> list[Any]:
     """Return the objects of all processes, in all processes."""
-    if get_world_size() == 1 or not torch_dist.is_initialized():
+    if topology.get_world_size() == 1 or not torch_dist.is_initialized():
         return [data]
-    held: list[Any] = [None] * get_world_size()
+    held: list[Any] = [None] * topology.get_world_size()
     torch_dist.all_gather_object(held, data, group=group)
     return held
 
 
 def gather_batch(fields: Any) -> Any:
     """Concatenate the fields of all processes' batches in order of ranks; for one process return them as they are."""
-    if get_world_size() == 1 or not isinstance(fields, Mapping):
+    if topology.get_world_size() == 1 or not isinstance(fields, Mapping):
         return fields
-    if splits():
-        from etude_libai.live.split import boxing
+    if topology.splits():
+        from etude_libai.live.split import meshes
 
-        return {name: boxing.whole(value).cpu() if is_tensor(value) else value for name, value in fields.items()}
+        return {name: meshes.whole(value).cpu() if is_tensor(value) else value for name, value in fields.items()}
     held = all_gather({name: value.detach().cpu() if is_tensor(value) else value for name, value in fields.items()})
     return {
         name: torch.cat([part[name] for part in held]) if is_tensor(value) and value.ndim > 0 else value
@@ -275,11 +136,11 @@ def is_tensor(value: Any) -> bool:
 
 def ttol(tensor: Any, pure_local: bool = False, device: str = "cuda", ranks: Any = None) -> Any:
     """Return a global tensor as a local one: whole, or with ``pure_local`` the piece of this process."""
-    if not splits():
+    if not topology.splits():
         return tensor
-    from etude_libai.live.split import boxing
+    from etude_libai.live.split import boxing, meshes
 
-    return boxing.to_local(tensor) if pure_local else boxing.whole(tensor)
+    return boxing.to_local(tensor) if pure_local else meshes.whole(tensor)
 
 
 def tensor_to_rank0(tensor: Any, device: str = "cuda", to_local: bool = False) -> Any:
@@ -296,13 +157,13 @@ def tton(tensor: Any, local_only: bool = False, ranks: Any = None) -> Any:
 
 
 def get_local_size() -> int:
-    return int(os.environ.get("LOCAL_WORLD_SIZE", get_world_size()))
+    return int(os.environ.get("LOCAL_WORLD_SIZE", topology.get_world_size()))
 
 
 def gather(data: Any, dst: int = 0, group: Any = None) -> list[Any]:
     """Return the objects of all processes in process ``dst``; elsewhere an empty list."""
     gathered = all_gather(data, group)
-    return gathered if get_rank() == dst else []
+    return gathered if topology.get_rank() == dst else []
 
 
 def shared_random_seed() -> int:
@@ -312,11 +173,11 @@ def shared_random_seed() -> int:
 
 def reduce_dict(input_dict: dict[str, torch.Tensor], average: bool = True) -> dict[str, torch.Tensor]:
     """Return every value summed (or averaged) over processes. Only the result on rank 0 is complete."""
-    if get_world_size() == 1 or not torch_dist.is_initialized():
+    if topology.get_world_size() == 1 or not torch_dist.is_initialized():
         return input_dict
     names = sorted(input_dict)
     values = torch.stack([input_dict[name] for name in names])
     torch_dist.reduce(values, dst=0)
-    if average and is_main_process():
-        values = values / get_world_size()
+    if average and topology.is_main_process():
+        values = values / topology.get_world_size()
     return dict(zip(names, values, strict=True))

@@ -13,6 +13,7 @@ from etude_libai import sizes as compute
 from etude_libai.files import last_name
 from etude_libai.lazy.load import LazyConfig, try_get_key
 from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.config_errors import explained, require_sound
 from etude_libai.live.events.logger import Held, setup_logger
 
@@ -32,7 +33,7 @@ def default_setup(cfg: Any, args: Any) -> None:
 def set_up_processes(cfg: Any) -> None:
     """Set up the parallel sizes. Warn if there is nothing that ZeRO could share."""
     dist.setup_dist_util(cfg.train.dist)
-    if try_get_key(cfg, "train.zero_optimization.enabled", default=False) and not dist.get_dist_util().zero:
+    if try_get_key(cfg, "train.zero_optimization.enabled", default=False) and not topology.get_dist_util().zero:
         logging.getLogger("libai.engine.default").warning(
             "train.zero_optimization.enabled has no effect: there are no data-parallel processes to share with"
         )
@@ -41,10 +42,10 @@ def set_up_processes(cfg: Any) -> None:
 def announce(cfg: Any, args: Any) -> logging.Logger:
     """Make the folder and the logger, log the command, and save the config as it is."""
     folder = try_get_key(cfg, "train.output_dir")
-    if dist.is_main_process() and folder:
+    if topology.is_main_process() and folder:
         os.makedirs(folder, exist_ok=True)
-    logger = setup_logger(folder, distributed_rank=dist.get_rank())
-    logger.info(f"Rank of current process: {dist.get_rank()}. World size: {dist.get_world_size()}")
+    logger = setup_logger(folder, distributed_rank=topology.get_rank())
+    logger.info(f"Rank of current process: {topology.get_rank()}. World size: {topology.get_world_size()}")
     logger.info(f"Command line arguments: {args}")
     if getattr(args, "config_file", ""):
         with open(args.config_file, encoding="utf-8") as file:
@@ -54,7 +55,7 @@ def announce(cfg: Any, args: Any) -> logging.Logger:
             "--eval-only without --resume and without train.load_weight looks at weights that were never trained; "
             f"--resume takes the last checkpoint of {folder}"
         )
-    if dist.is_main_process() and folder:
+    if topology.is_main_process() and folder:
         report_earlier_run(folder, args, logger)
         path = os.path.join(folder, "config.yaml")
         LazyConfig.save(cfg, path)
@@ -75,7 +76,7 @@ def report_earlier_run(folder: str, args: Any, logger: logging.Logger) -> None:
 
 def check_batch_size(cfg: Any) -> None:
     """Compute the batch sizes, see :func:`etude_libai.sizes.check_batch_size`."""
-    compute.check_batch_size(cfg, dist.get_data_parallel_size())
+    compute.check_batch_size(cfg, topology.get_data_parallel_size())
 
 
 def place_input(cfg: Any, logger: logging.Logger) -> None:

@@ -32,6 +32,7 @@ from etude.errors.advice import raised_in_worker
 from etude.hooks.signals import saving_at_signals
 from etude_libai.lazy.reading.errors import is_users, put_on
 from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.data.position import Batches, batches_of, of_data
 from etude_libai.live.events.history import KEPT
 from etude_libai.live.events.storage import EventStorage, get_event_storage
@@ -109,7 +110,7 @@ class TrainerBase:
         It holds generators and data positions of every process, the last values of histories, and states of hooks.
         """
         histories = 8 * (16 * min(KEPT, self.engine.total_steps or KEPT) + 400)
-        return 10_000 + histories + 45_000 * dist.get_world_size()
+        return 10_000 + histories + 45_000 * topology.get_world_size()
 
     def _update(self, run: Run, batch: Any) -> None:
         self.run_step()
@@ -132,7 +133,7 @@ class TrainerBase:
         run.loop = iterations
         run.step, run.total_steps = start_iter, max_iter
         run.stopping = run.error = None
-        heeded = saving_at_signals(run, processes=dist.get_world_size())
+        heeded = saving_at_signals(run, processes=topology.get_world_size())
         with self.storage_class(start_iter) as self.storage, heeded:
             # The checkpointer may write while training continues.
             later = getattr(checkpointer_of(self), "later", None)
@@ -193,9 +194,9 @@ class TrainerBase:
     @staticmethod
     def write_metrics(loss_dict: LossDict, data_time: float, prefix: str = "") -> None:
         """Record the losses of an iteration on rank 0, without reading them from the device."""
-        if dist.splits():
+        if topology.splits():
             loss_dict = {name: dist.ttol(value) for name, value in loss_dict.items()}
-        if not dist.is_main_process():
+        if not topology.is_main_process():
             return
         storage = get_event_storage()
         storage.put_scalar("data_time", data_time)
@@ -269,7 +270,7 @@ class FaceHook(Hook):
         self.trainer.before_train()
         if self.trainer._left_off is not None:
             take_up(self.trainer)
-        if dist.splits():
+        if topology.splits():
             from etude_libai.live.split import random
 
             random.align()
@@ -409,7 +410,7 @@ def total_loss(loss_dict: LossDict) -> Any:
 
 def _takes_batches(graph: Any) -> bool:
     """Return whether a graph takes micro-batches one by one. Those of split tensors are not concatenated."""
-    return dist.splits() and hasattr(graph, "train_on")
+    return topology.splits() and hasattr(graph, "train_on")
 
 
 def _concatenate_batches(batches: list[Mapping[str, Any]]) -> dict[str, Any]:

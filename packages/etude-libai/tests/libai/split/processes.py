@@ -29,9 +29,10 @@ def exit_codes(count: int, work: Callable[[int], None]) -> list[int | None]:
     def begin(rank: int) -> None:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         os.environ |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-        from etude_libai.live import distributed
 
-        distributed._util = None
+        from etude_libai.live import topology
+
+        topology._util = None
         try:
             work(rank)
         except BaseException:

@@ -82,7 +82,7 @@ def works(rank: int) -> None:
     flow = set_up(tensor=2)
     place = flow.placement("cpu", [[0, 1], [2, 3]] if torch.distributed.get_world_size() == 4 else [0, 1])
     flat = torch.distributed.get_world_size() == 2
-    from etude_libai.live.split import boxing, meshes
+    from etude_libai.live.split import meshes
 
     def sbp(words: list[str]) -> list[Any]:
         parts = [word.partition("_") for word in words[1 if flat else 0 :]]
@@ -105,13 +105,13 @@ def works(rank: int) -> None:
                         tensor / parts, mesh, meshes.to_torch(sbp(words), mesh, tensor.ndim), run_check=False
                     )
                 else:
-                    made = boxing.pieces(tensor, mesh, meshes.to_torch(sbp(words), mesh, tensor.ndim))
+                    made = meshes.pieces(tensor, mesh, meshes.to_torch(sbp(words), mesh, tensor.ndim))
                 own.append(made.detach().requires_grad_() if tensor.is_floating_point() else made)
             got = compute(*own)
             got.backward()
             gap = abs(got.item() - wanted.item())
             gaps = [
-                (boxing.whole(b.grad) - a.grad).abs().max().item() / max(1.0, a.grad.abs().max().item())
+                (meshes.whole(b.grad) - a.grad).abs().max().item() / max(1.0, a.grad.abs().max().item())
                 for a, b in zip(plain, own, strict=True)
                 if a.grad is not None
             ]

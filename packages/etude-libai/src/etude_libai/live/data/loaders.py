@@ -15,7 +15,7 @@ from etude_libai.lazy.extra import is_list_config
 from etude_libai.lazy.instantiate import instantiate
 from etude_libai.lazy.load import LazyCall
 from etude_libai.lazy.targets import locate
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.data.samplers import CyclicSampler, SingleRoundSampler
 from etude_libai.live.data.structures import Instance
 
@@ -151,8 +151,8 @@ def _sampler(sampler: Any, dataset: Any, batch_size: int, seed: int, **extra: An
     arguments |= {
         "dataset": dataset,
         "micro_batch_size": batch_size,
-        "data_parallel_rank": dist.get_data_parallel_rank(),
-        "data_parallel_size": dist.get_data_parallel_size(),
+        "data_parallel_rank": topology.get_data_parallel_rank(),
+        "data_parallel_size": topology.get_data_parallel_size(),
         "seed": seed,
     }
     target = sampler["_target_"]

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from etude.data.resume import Snapshot
 from etude.data.seeds import mix, seed_process
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 
 #: Positions of loaders to resume, by ``id``. The loader is kept, too, so that no other object gets its id.
 _BEGIN: dict[int, tuple[Any, Mapping[str, Any]]] = {}
@@ -215,7 +215,7 @@ def _seed_and_return(index: Any, seed: int) -> Any:
 
 def of_data() -> AbstractContextManager[Any]:
     """Return a context for drawing data, which changes nothing that a model of split tensors draws."""
-    if not dist.splits():
+    if not topology.splits():
         return nullcontext()
     from etude_libai.live.split import random
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from etude.errors import DataError
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.oneflow.placements import get_layer_placement, get_nd_sbp
 from etude_libai.live.oneflow.placements import sbp as flow_sbp
 
@@ -29,7 +29,7 @@ class DistTensorData:
         All of a batch comes from the first stage, whose processes drew it, and goes from there to ``placement_idx``.
         """
         self.tensor = self.tensor.to(device_type, non_blocking=True)
-        if not dist.splits():
+        if not topology.splits():
             return
         kind = torch.device(device_type).type
         first = get_layer_placement(0, kind) if placement is None else placement
@@ -152,7 +152,7 @@ def to_device(data: Any, device: str | None, mixup_func: Callable[..., Any] | No
         )
     if mixup_func is None:
         return {name: _placed(value, device) for name, value in fields.items()}
-    if not dist.splits():
+    if not topology.splits():
         batch = {name: _placed(value, device) for name, value in fields.items()}
         batch["images"], batch["labels"] = mixup_func(batch["images"], batch["labels"])
         return batch
@@ -166,7 +166,7 @@ def to_device(data: Any, device: str | None, mixup_func: Callable[..., Any] | No
 
 
 def _placed(value: Any, device: str | None) -> Any:
-    if dist.splits() and isinstance(value, torch.Tensor) and value.ndim > 0:
+    if topology.splits() and isinstance(value, torch.Tensor) and value.ndim > 0:
         value = DistTensorData(value)
     if isinstance(value, DistTensorData):
         if device is not None:

@@ -18,7 +18,7 @@ from etude_libai import files
 from etude_libai.files import PeriodicCheckpointer
 from etude_libai.lazy.extra import fvcore
 from etude_libai.lazy.yacs_places import about
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 
 _fvcore = fvcore("common.checkpoint", "a checkpoint of detectron2")
 __all__ = ["Checkpointer", "DetectionCheckpointer", "PeriodicCheckpointer"]
@@ -111,7 +111,7 @@ class DetectionCheckpointer(Checkpointer):
     def __init__(
         self, model: torch.nn.Module, save_dir: str = "", *, save_to_disk: bool | None = None, **checkpointables: Any
     ) -> None:
-        writes = dist.is_main_process() if save_to_disk is None else save_to_disk
+        writes = topology.is_main_process() if save_to_disk is None else save_to_disk
         super().__init__(model, save_dir, save_to_disk=writes, **checkpointables)
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from etude.errors import UserError
 from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.detectron.default import seed_all_rng
 
 Collate = Callable[[list[Any]], Any]
@@ -53,7 +54,7 @@ class TrainingSampler(Sampler[int]):
             raise ValueError(f"TrainingSampler needs a positive number of samples, not {size!r}")
         self._size, self._shuffle = size, shuffle
         self._seed = int(dist.shared_random_seed() if seed is None else seed)
-        self._rank, self._world_size = dist.get_rank(), dist.get_world_size()
+        self._rank, self._world_size = topology.get_rank(), topology.get_world_size()
 
     def __iter__(self) -> Iterator[int]:
         return itertools.islice(self._infinite_indices(), self._rank, None, self._world_size)
@@ -78,8 +79,8 @@ class InferenceSampler(Sampler[int]):
 
     def __init__(self, size: int) -> None:
         assert size > 0, "there is no sample to evaluate on"
-        base, extra = divmod(size, dist.get_world_size())
-        rank = dist.get_rank()
+        base, extra = divmod(size, topology.get_world_size())
+        rank = topology.get_rank()
         begin = base * rank + min(rank, extra)
         self._local_indices = range(begin, begin + base + int(rank < extra))
 
@@ -114,7 +115,7 @@ def build_detection_train_loader(
     """Return a loader of endless batches from a list of dicts or a dataset, with ``mapper`` applied to each sample."""
     if aspect_ratio_grouping:
         raise UserError("aspect_ratio_grouping needs detectron2, which is not installed; set it to False")
-    dataset, world = _mapped(dataset, mapper), dist.get_world_size()
+    dataset, world = _mapped(dataset, mapper), topology.get_world_size()
     assert total_batch_size > 0 and total_batch_size % world == 0, (
         f"Total batch size ({total_batch_size}) must be divisible by the number of gpus ({world})."
     )

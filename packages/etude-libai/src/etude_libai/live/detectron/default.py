@@ -19,7 +19,7 @@ from etude.data.seeds import seed_everywhere
 from etude.dialects import ownership
 from etude.errors import OutOfScope
 from etude_libai.lazy.load import DetectronLazyConfig, try_get_key
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.config_errors import explained, require_sound
 from etude_libai.live.detectron import optim
 from etude_libai.live.detectron.checkpoint import DetectionCheckpointer
@@ -63,21 +63,21 @@ def default_setup(cfg: Any, args: Any) -> None:
 def seed_from(cfg: Any) -> None:
     """Seed the generators of this process by the config's seed, or randomly if there is none (-1)."""
     seed = _try_get_key(cfg, "SEED", "train.seed", default=-1)
-    seed_all_rng(None if seed < 0 else seed + dist.get_rank())
+    seed_all_rng(None if seed < 0 else seed + topology.get_rank())
 
 
 def announce(cfg: Any, args: Any) -> None:
     """Do what :func:`default_setup` does, without checks and seeds."""
     folder = _try_get_key(cfg, "OUTPUT_DIR", "output_dir", "train.output_dir")
-    if dist.is_main_process() and folder:
+    if topology.is_main_process() and folder:
         os.makedirs(folder, exist_ok=True)
-    rank = dist.get_rank()
+    rank = topology.get_rank()
     setup_logger(folder, distributed_rank=rank, name="fvcore")
     log = setup_logger(folder, distributed_rank=rank)
-    log.info(f"Rank of current process: {rank}. World size: {dist.get_world_size()}")
+    log.info(f"Rank of current process: {rank}. World size: {topology.get_world_size()}")
     log.info(f"Environment info: torch {torch.__version__}, numpy {np.__version__}")
     log.info(f"Command line arguments: {args}")
-    if dist.is_main_process() and folder:
+    if topology.is_main_process() and folder:
         report_earlier_run(folder, args, log)
         path = os.path.join(folder, "config.yaml")
         if type(cfg).__name__ == "CfgNode":
@@ -116,10 +116,10 @@ def default_writers(output_dir: str, max_iter: int | None = None) -> list[Any]:
 
 def create_ddp_model(model: torch.nn.Module, *, fp16_compression: bool = False, **kwargs: Any) -> torch.nn.Module:
     """Return the model, wrapped in DDP if there are several processes."""
-    if dist.get_world_size() == 1:
+    if topology.get_world_size() == 1:
         return model
     if "device_ids" not in kwargs and torch.cuda.is_available():
-        kwargs["device_ids"] = [dist.get_local_rank()]
+        kwargs["device_ids"] = [topology.get_local_rank()]
     ddp = torch.nn.parallel.DistributedDataParallel(model, **kwargs)
     if fp16_compression:
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -170,7 +170,7 @@ class DefaultTrainer(TrainerBase):
         super().__init__()
         if not logging.getLogger("detectron2").isEnabledFor(logging.INFO):  # a script may not have called default_setup
             setup_logger()
-        cfg = DefaultTrainer.auto_scale_workers(cfg, dist.get_world_size())
+        cfg = DefaultTrainer.auto_scale_workers(cfg, topology.get_world_size())
         model = self.build_model(cfg)
         optimizer = self.build_optimizer(cfg, model)
         data_loader = self.build_train_loader(cfg)
@@ -218,10 +218,10 @@ class DefaultTrainer(TrainerBase):
             loader = self.build_train_loader(cfg)
             made.append(hooks.PreciseBN(cfg.TEST.EVAL_PERIOD, self.model, loader, cfg.TEST.PRECISE_BN.NUM_ITER))
         saver = hooks.together(self, self.checkpointer)
-        if dist.get_world_size() > 1 or dist.is_main_process():
+        if topology.get_world_size() > 1 or topology.is_main_process():
             made.append(hooks.PeriodicCheckpointer(saver, cfg.SOLVER.CHECKPOINT_PERIOD))
         made.append(hooks.EvalHook(cfg.TEST.EVAL_PERIOD, self._evaluate))
-        if dist.is_main_process():
+        if topology.is_main_process():
             made.append(hooks.PeriodicWriter(self.build_writers(), period=20))
         return made
 
@@ -235,7 +235,7 @@ class DefaultTrainer(TrainerBase):
     def train(self) -> Any:  # type: ignore[override]
         """Train from ``start_iter`` to ``max_iter``, and verify expected results."""
         super().train(self.start_iter, self.max_iter)
-        if len(_try_get_key(self.cfg, "TEST.EXPECTED_RESULTS", default=[])) and dist.is_main_process():
+        if len(_try_get_key(self.cfg, "TEST.EXPECTED_RESULTS", default=[])) and topology.is_main_process():
             assert hasattr(self, "_last_eval_results"), "No evaluation results obtained during training!"
             verify_results(self.cfg, self._last_eval_results)
             return self._last_eval_results
@@ -299,7 +299,7 @@ class DefaultTrainer(TrainerBase):
                 results[name] = {}
                 continue
             results[name] = inference_on_dataset(model, *looked)
-            if dist.is_main_process():
+            if topology.is_main_process():
                 logger.info(f"Evaluation results for {name} in csv format:")
                 print_csv_format(results[name])
         return next(iter(results.values())) if len(results) == 1 else results

@@ -20,6 +20,7 @@ from etude_libai.lazy.instantiate import instantiate_detectron2 as instantiate
 from etude_libai.lazy.load import try_get_key
 from etude_libai.lazy.reading.errors import put_on
 from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude_libai.live.detectron.default import announce, create_ddp_model, default_writers, seed_from
 from etude_libai.live.detectron.evaluation import inference_on_dataset, print_csv_format
@@ -85,7 +86,7 @@ def _hooks(cfg: Any, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer
         hooks.LRScheduler(scheduler=instantiate(cfg.lr_multiplier), optimizer=trainer.optimizer),
         hooks.PeriodicCheckpointer(saver, **cfg.train.checkpointer),
         hooks.EvalHook(cfg.train.eval_period, lambda: do_test(cfg, trainer.model, looked_at)),
-        hooks.PeriodicWriter([], period=cfg.train.log_period) if dist.is_main_process() else None,
+        hooks.PeriodicWriter([], period=cfg.train.log_period) if topology.is_main_process() else None,
     ]
 
 

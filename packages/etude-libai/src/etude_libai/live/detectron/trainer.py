@@ -16,6 +16,7 @@ from etude.errors import Diverged
 from etude_libai.files import PeriodicCheckpointer
 from etude_libai.lazy.reading.errors import put_on
 from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live import trainer as shared
 from etude_libai.live.data import position
 from etude_libai.live.detectron.hooks.writers import EventStorage
@@ -219,7 +220,7 @@ class SimpleTrainer(TrainerBase):
         storage.put_scalar("rank_data_time", data_time, cur_iter=cur_iter)
         own = {name: float(value) for name, value in loss_dict.items()}
         gathered = dist.gather({**own, "data_time": data_time})
-        if not dist.is_main_process():
+        if not topology.is_main_process():
             return
         storage.put_scalar("data_time", max(metrics.pop("data_time") for metrics in gathered), cur_iter=cur_iter)
         means = {name: float(np.mean([metrics[name] for metrics in gathered])) for name in gathered[0]}

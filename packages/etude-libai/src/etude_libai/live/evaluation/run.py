@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.data.position import of_data
 
 logger = logging.getLogger("libai.evaluation.evaluator")
@@ -52,7 +53,7 @@ class DatasetEvaluators(DatasetEvaluator):
         results: OrderedDict[str, Any] = OrderedDict()
         for evaluator in self._evaluators:
             result = evaluator.evaluate()
-            if dist.is_main_process() and result is not None:
+            if topology.is_main_process() and result is not None:
                 for key, value in result.items():
                     assert key not in results, f"Different evaluators produce results with the same key {key}"
                     results[key] = value
@@ -94,14 +95,14 @@ def inference_on_dataset(
             outputs = model(**inputs)
             inputs, outputs = dist.gather_batch(inputs), dist.gather_batch(outputs)
             count = min(_count(inputs), wanted - seen)
-            if dist.is_main_process():
+            if topology.is_main_process():
                 looks.process(_cut(inputs, count), _cut(outputs, count))
             seen += count
             watch.tick()
     logger.info(f"Total valid samples: {seen}")
     watch.report()
     # Only rank 0 has processed the outputs of all ranks.
-    results = dist.broadcast_py_object(looks.evaluate() if dist.is_main_process() else None)
+    results = dist.broadcast_py_object(looks.evaluate() if topology.is_main_process() else None)
     return {} if results is None else results
 
 

@@ -14,6 +14,7 @@ from etude.errors import SaveError
 from etude.errors.spelling import nearest
 from etude_libai import files
 from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.hooks.hooks import failed
 from etude_libai.live.trainer import HookBase
 
@@ -67,7 +68,7 @@ class BestCheckpointer(HookBase):
         self._patience = Patience()
 
     def _best_checking(self) -> None:
-        saves = dist.broadcast_py_object(self._decide() if dist.is_main_process() else None)
+        saves = dist.broadcast_py_object(self._decide() if topology.is_main_process() else None)
         if saves is not None:
             self._keep(*saves)
 
@@ -136,7 +137,7 @@ def report_missing(trainer: Any, names: Sequence[str]) -> None:
     """Warn once that no best model will be saved, if an evaluation has no result of the metric's name."""
     storage = getattr(trainer, "storage", None)
     best = next((hook for hook in trainer._hooks if isinstance(hook, BestCheckpointer)), None)
-    if storage is None or best is None or best.reported or not names or not dist.is_main_process():
+    if storage is None or best is None or best.reported or not names or not topology.is_main_process():
         return
     wanted = best._val_metric
     if wanted in names or wanted in storage.latest():

@@ -14,6 +14,7 @@ import torch
 
 from etude.errors import ConfigError
 from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.oneflow.graph_modules import GraphModule
 from etude_libai.live.trainer import Amp, total_loss
 
@@ -44,14 +45,14 @@ class GraphBase:
         amp: Amp | None = None,
     ) -> None:
         device = next((p.device.type for p in model.parameters()), "cpu")
-        if not dist.splits():
+        if not topology.splits():
             require_compiler(backend, device)
         self.model, self.optimizer, self.lr_scheduler = model, optimizer, lr_scheduler
         self.is_train, self.grad_acc_steps = is_train, grad_acc_steps
         self.amp = amp or Amp(enabled=fp16, device=device)
         # By default compiled code draws other random numbers than eager mode; results should be the same.
         options: dict[str, Any] | None = {"fallback_random": True} if backend == "inductor" else None
-        if dist.splits():
+        if topology.splits():
             say_eager()
             self._compiled: Any = model
         else:
@@ -87,7 +88,7 @@ class GraphBase:
         """Train on micro-batches of split tensors. Pipeline stages work on several of them at a time."""
         from etude_libai.live.split import stages
 
-        util = dist.get_dist_util()
+        util = topology.get_dist_util()
         order = stages.one_forward_one_backward(
             len(batches), util.pipeline_parallel_size, util.sizes.stage(util.world.rank)
         )
@@ -155,7 +156,7 @@ def require_compiler(backend: str, device: str) -> None:
 
 def shared(model: torch.nn.Module) -> torch.nn.Module:
     """Return the model, wrapped in DDP if there are several processes that have all of it."""
-    if dist.get_world_size() == 1 or dist.splits():
+    if topology.get_world_size() == 1 or topology.splits():
         return model
     return torch.nn.parallel.DistributedDataParallel(model)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 
 
 class GraphModule:
@@ -36,7 +36,7 @@ class GraphModule:
         vars(self.module).pop("forward", None)
         if wanted:
             forward = partial(checkpoint, self.module.forward, use_reentrant=False)
-            if dist.splits():
+            if topology.splits():
                 forward = partial(_moved_first, self.module, forward)
             object.__setattr__(self.module, "forward", forward)
 

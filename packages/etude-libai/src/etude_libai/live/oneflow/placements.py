@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 
 
 class placement:
@@ -28,7 +28,7 @@ class placement:
 
     @staticmethod
     def all(type: str) -> placement:
-        return placement(type, tuple(range(dist.get_world_size())))
+        return placement(type, tuple(range(topology.get_world_size())))
 
     @property
     def device(self) -> torch.device:
@@ -76,7 +76,7 @@ def get_nd_sbp(sbp_list: Any) -> list[sbp]:
     assert isinstance(sbp_list, list), f"sbp_list must be a list, not {sbp_list!r}"
     assert len(sbp_list) == 2, f"sbp_list must hold two signatures, not {sbp_list!r}"
     assert all(isinstance(item, sbp) for item in sbp_list), f"sbp_list must hold signatures, not {sbp_list!r}"
-    util = dist.get_dist_util()
+    util = topology.get_dist_util()
     if not util.splits:
         return [sbp.broadcast]
     if util.is_data_model_parallel():
@@ -97,7 +97,7 @@ def same_sbp(lhs_sbp: Any, rhs_sbp: Any) -> bool:
 
 def get_layer_placement(layer_idx: int, device_type: str | None = None) -> placement:
     """Return the placement of a layer: the ranks of its stage."""
-    util = dist.get_dist_util()
+    util = topology.get_dist_util()
     wanted = device_type or util.device_type
     kind = "cpu" if wanted == "cuda" and not torch.cuda.is_available() else wanted
     return placement(kind, util.get_layer_ranks(layer_idx)) if util.splits else placement.all(kind)

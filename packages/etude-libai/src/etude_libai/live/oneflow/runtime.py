@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 
 
 def barrier() -> None:
@@ -67,7 +68,7 @@ def cpu_broadcast(data: bytes | None, src: int = 0) -> bytes:
 
 
 def broadcast_py_object(obj: Any, src: int = 0) -> Any:
-    return pickle.loads(cpu_broadcast(pickle.dumps(obj) if dist.get_rank() == src else None, src))
+    return pickle.loads(cpu_broadcast(pickle.dumps(obj) if topology.get_rank() == src else None, src))
 
 
 def BalancedRanges(total: int, num_splits: int) -> list[tuple[int, int]]:
@@ -84,7 +85,7 @@ TestCase = unittest.TestCase
 
 def _only_with(devices: int) -> Callable[[], Callable[[Any], Any]]:
     def skip() -> Callable[[Any], Any]:
-        return unittest.skipUnless(dist.get_world_size() == devices, f"only runs with {devices} processes")
+        return unittest.skipUnless(topology.get_world_size() == devices, f"only runs with {devices} processes")
 
     return skip
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.oneflow import promotions as promotions
 from etude_libai.live.oneflow.graph_modules import GraphModule
 from etude_libai.live.oneflow.placements import placement, sbp
@@ -32,7 +32,7 @@ def to_global(
 
     If tensors are not split, that is the tensor on the device of ``placement``.
     """
-    if dist.splits():
+    if topology.splits():
         from etude_libai.live.split import boxing
 
         return boxing.to_global(self, placement, sbp, grad_sbp)
@@ -86,12 +86,12 @@ def with_placement(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
         if placement is None:
             return make(*args, **kwargs)
         whole = make(*args, **{**kwargs, "device": placement.device})
-        if not dist.splits():
+        if not topology.splits():
             return whole
-        from etude_libai.live.split import boxing, meshes
+        from etude_libai.live.split import meshes
 
         mesh = meshes.mesh_of(placement)
-        own = boxing.pieces(whole.detach(), mesh, meshes.to_torch(sbp, mesh, whole.ndim))
+        own = meshes.pieces(whole.detach(), mesh, meshes.to_torch(sbp, mesh, whole.ndim))
         return own.requires_grad_(whole.requires_grad)
 
     return made

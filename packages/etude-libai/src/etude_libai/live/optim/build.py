@@ -11,7 +11,7 @@ from torch import nn
 
 from etude_libai.lazy.extra import is_list_config
 from etude_libai.lazy.instantiate import instantiate
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 
 Group = dict[str, Any]
 Groups = list[Group]
@@ -39,7 +39,7 @@ def build_optimizer(cfg: Any, model: nn.Module) -> Any:
         for key, value in group.items():
             if is_list_config(value):  # slow in every step, and checkpoints cannot hold it
                 group[key] = tuple(value)
-    if dist.splits():
+    if topology.splits():
         from etude_libai.live.split import updates
 
         updates.attach(optimizer)
@@ -117,7 +117,7 @@ def clip_grad(optimizer: Any) -> None:
 
 def clip_groups(optimizer: Any, *, error_if_nonfinite: bool = False) -> None:
     """Clip the gradients of each group that has clipping options, by the norm of that group."""
-    if dist.splits():
+    if topology.splits():
         from etude_libai.live.split import updates
 
         updates.complete(optimizer)
@@ -135,7 +135,7 @@ def clip_grad_norm_(
     parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False, **options: Any
 ) -> torch.Tensor:
     """Clip gradients by their norm, which is that of all processes' pieces where parameters are split."""
-    if not dist.splits():
+    if not topology.splits():
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, **options)
     from etude_libai.live.split import updates
 

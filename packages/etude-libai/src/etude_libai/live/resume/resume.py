@@ -24,7 +24,7 @@ from etude_libai.files import (
     save_file,
 )
 from etude_libai.lazy.load import try_get_key
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.resume.state import own_part
 
 logger = logging.getLogger("libai.engine.default")
@@ -94,7 +94,7 @@ def has_ended(folder: str) -> bool:
 
 def say_ended(folder: str, iterations: int, key: str) -> None:
     """Print that the run has ended and what continues it."""
-    if dist.is_main_process():
+    if topology.is_main_process():
         print(f"{printable(folder)}: training has finished after {iterations} iterations; a larger {key} goes on")
 
 
@@ -123,7 +123,7 @@ def _own_entry(path: str) -> dict[str, Any]:
 def mark_ended(trainer: Any) -> None:
     """Mark the last checkpoint as that of a finished run: its evaluation and log line are done, too."""
     path = os.path.join(trainer.cfg.train.output_dir, FINAL)
-    done = trainer.iter >= trainer.max_iter and trainer.engine.stopping is None and dist.is_main_process()
+    done = trainer.iter >= trainer.max_iter and trainer.engine.stopping is None and topology.is_main_process()
     with suppress(OSError, SaveError, ResumeError):  # the run has ended well all the same
         state = _own_entry(path) if done else {}
         if state and state["iter"] == trainer.max_iter - 1:
@@ -133,7 +133,7 @@ def mark_ended(trainer: Any) -> None:
 def _set_records_aside(folder: str) -> None:
     """Rename the metrics of a run that left no checkpoint, so that this run starts with an empty file."""
     path = os.path.join(folder, RECORDS)
-    if dist.is_main_process() and os.path.exists(path) and os.path.getsize(path):
+    if topology.is_main_process() and os.path.exists(path) and os.path.getsize(path):
         os.replace(path, f"{path}.{time.strftime('%Y%m%d-%H%M%S')}")
 
 

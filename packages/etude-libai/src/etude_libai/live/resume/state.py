@@ -11,6 +11,7 @@ from etude.core.run import is_part, numbered
 from etude.data.resume import Snapshot
 from etude_libai.files import is_split
 from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.data.position import batches_of
 
 
@@ -28,7 +29,7 @@ class TrainerState:
             state["scaler"] = scaler.state_dict()
         every = getattr(inner, "grad_acc_steps", 1)
         if getattr(inner, "optimizer", None) is not None and (self.trainer.iter + 1) % every != 0:
-            if dist.splits():
+            if topology.splits():
                 from etude_libai.live.split import updates
 
                 updates.complete(inner.optimizer)
@@ -61,14 +62,14 @@ def moment(trainer: Any, *, gather: bool, hooks: Any = None) -> dict[str, Any]:
     """
     seen = batches_of(trainer)
     own: dict[str, Any] = {"rng": Snapshot.take().state_dict(), "data": None if seen is None else seen.state_dict()}
-    if dist.splits():
+    if topology.splits():
         from etude_libai.live.split import random
 
         own["data_rng"] = random.data_state()
     parts = dist.all_gather(own) if gather else [own]
-    ranks = range(len(parts)) if gather else [dist.get_rank()]
+    ranks = range(len(parts)) if gather else [topology.get_rank()]
     storage = getattr(trainer, "storage", None)
-    sizes = dist.get_dist_util().sizes
+    sizes = topology.get_dist_util().sizes
     return {
         "iter": trainer.iter,
         "ranks": dict(zip(map(str, ranks), parts, strict=True)),
@@ -95,7 +96,7 @@ def take_up(trainer: Any) -> None:
         )
     else:
         Snapshot.of(own["rng"]).restore()
-        if dist.splits() and own.get("data_rng") is not None:
+        if topology.splits() and own.get("data_rng") is not None:
             from etude_libai.live.split import random
 
             random.restore_data_state(own["data_rng"])
@@ -119,8 +120,8 @@ def _first_due(trainer: Any, unfinished: Iterable[str]) -> int:
 
 def own_part(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the part of this process in a checkpoint, or of one that drew the same data; None if there was none."""
-    ranks, sizes = state.get("ranks", {}), dist.get_dist_util().sizes
-    rank, saved = dist.get_rank(), state.get("sizes") or {}
+    ranks, sizes = state.get("ranks", {}), topology.get_dist_util().sizes
+    rank, saved = topology.get_rank(), state.get("sizes") or {}
     if saved and sizes.data == saved["data"]:
         rank = sizes.share(rank) * saved["tensor"] if (sizes.tensor, sizes.pipeline) != _other(saved) else rank
     found: Mapping[str, Any] | None = ranks.get(str(rank))

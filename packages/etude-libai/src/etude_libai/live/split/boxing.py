@@ -1,4 +1,4 @@
-"""``to_global``, ``to_local`` and the reading of global tensors as whole ones."""
+"""``to_global`` and ``to_local``, and plain tensors made global."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.distributed as torch_dist
 from torch import nn
 from torch.autograd import Function
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 from etude.errors import UserCodeError
 from etude_libai.live.oneflow.placements import get_layer_placement, get_nd_sbp, sbp
@@ -120,31 +120,11 @@ def _agreed(local: torch.Tensor, mesh: DeviceMesh, how: Sequence[Any]) -> torch.
     return local
 
 
-def pieces(whole: torch.Tensor, mesh: DeviceMesh, how: Sequence[Any]) -> DTensor:
-    """Return the global tensor of a whole one that every process has. Nothing is sent."""
-    return distribute_tensor(whole, mesh, list(how), src_data_rank=None)
-
-
 def like(whole: torch.Tensor, other: Any) -> Any:
     """Return a whole tensor that every process has, for an operation together with ``other``."""
     if not isinstance(other, DTensor) or isinstance(whole, DTensor):
         return whole
-    return pieces(whole, other.device_mesh, meshes.to_torch(sbp.broadcast, other.device_mesh, whole.ndim))
-
-
-@torch.no_grad()
-def whole(value: Any) -> Any:
-    """Return a global tensor whole, on every process. All of them have to call this together."""
-    if not isinstance(value, DTensor):
-        return value
-    mesh = value.device_mesh
-    if not meshes.is_here(mesh):
-        made = torch.empty(value.shape, dtype=value.dtype, device=value.device)
-    else:
-        made = value.full_tensor().contiguous()
-    if not meshes.covers_all(mesh):
-        torch_dist.broadcast(made, meshes.first_rank(mesh))
-    return made
+    return meshes.pieces(whole, other.device_mesh, meshes.to_torch(sbp.broadcast, other.device_mesh, whole.ndim))
 
 
 def by_default(value: Any) -> Any:
@@ -155,7 +135,7 @@ def by_default(value: Any) -> Any:
     if isinstance(value, DTensor):
         return value
     mesh = meshes.mesh_of(get_layer_placement(0))
-    return pieces(value, mesh, meshes.to_torch(get_nd_sbp([sbp.broadcast] * 2), mesh, value.ndim))
+    return meshes.pieces(value, mesh, meshes.to_torch(get_nd_sbp([sbp.broadcast] * 2), mesh, value.ndim))
 
 
 def _each(module: nn.Module, convert: Any) -> None:

@@ -9,16 +9,15 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from etude_libai.live import distributed as dist
-from etude_libai.live.split import boxing
-from etude_libai.live.split.updates import Shares
+from etude_libai.live import topology
+from etude_libai.live.split import meshes
 
 
 def whole_state(value: Any) -> Any:
     """Return a state with whole tensors on rank 0; elsewhere nothing of use. All processes call this together."""
     if isinstance(value, DTensor):
-        made = boxing.whole(value)
-        return made.cpu() if dist.is_main_process() else None
+        made = meshes.whole(value)
+        return made.cpu() if topology.is_main_process() else None
     if isinstance(value, Mapping):
         kind: type[dict[Any, Any]] = OrderedDict if isinstance(value, OrderedDict) else dict
         return kind((key, whole_state(value[key])) for key in value)
@@ -31,7 +30,7 @@ def like(value: Any, own: Any) -> Any:
     """Return a whole tensor of a file as pieces like those of ``own``, if that is split."""
     if not isinstance(own, DTensor) or not isinstance(value, torch.Tensor) or isinstance(value, DTensor):
         return value
-    return boxing.pieces(value.to(own.device, own.dtype), own.device_mesh, own.placements)
+    return meshes.pieces(value.to(own.device, own.dtype), own.device_mesh, own.placements)
 
 
 def scattered(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
@@ -51,10 +50,3 @@ def scattered(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
             for number, values in state["state"].items()
         },
     }
-
-
-def loaded(optimizer: Any) -> None:
-    """Let the shares of ZeRO follow weights that were loaded into the model."""
-    shares = getattr(optimizer, "etude_shares", None)
-    if isinstance(shares, Shares):
-        shares.refresh()

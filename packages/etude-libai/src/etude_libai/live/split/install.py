@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.split import boxing, meshes, random, rules
 
 #: They log how fast a collective is on each rank, which users cannot change.
@@ -18,7 +18,7 @@ _NOISY = ("torch.distributed.tensor._redistribute", "torch.distributed.tensor._c
 
 def install() -> None:
     """Make the meshes for the sizes that were set up, and the rules once."""
-    kind = "cuda" if torch.cuda.is_available() and dist.get_dist_util().device_type == "cuda" else "cpu"
+    kind = "cuda" if torch.cuda.is_available() and topology.get_dist_util().device_type == "cuda" else "cpu"
     meshes.make_stages(kind)
     _once()
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 import torch.distributed as torch_dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 from etude.errors import UserError
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.oneflow.placements import placement, sbp
 
 DATA, TENSOR = "data", "tensor"
@@ -29,7 +29,7 @@ def mesh_of(place: placement) -> DeviceMesh:
     ranks = np.asarray(place.ranks)
     if ranks.ndim > 2:
         raise UserError(f"{place}: a placement has one or two dimensions here")
-    names = (DATA, TENSOR) if ranks.ndim == 2 else (TENSOR if dist.get_tensor_parallel_size() > 1 else DATA,)
+    names = (DATA, TENSOR) if ranks.ndim == 2 else (TENSOR if topology.get_tensor_parallel_size() > 1 else DATA,)
     return _mesh(place.device.type, ranks.shape, tuple(int(rank) for rank in ranks.flatten()), names)
 
 
@@ -39,7 +39,7 @@ def placement_of(mesh: DeviceMesh) -> placement:
 
 def make_stages(kind: str) -> None:
     """Make the meshes of all stages, in the same order on all processes."""
-    util = dist.get_dist_util()
+    util = topology.get_dist_util()
     for layer in sorted({stage: at for at, stage in reversed(list(enumerate(util.layer_stages or [0])))}.values()):
         mesh_of(placement(kind, util.get_layer_ranks(layer)))
 
@@ -98,6 +98,26 @@ def of_piece(
         piece = nothing(piece, shape)
     stride = torch.empty(shape, device="meta").stride() if stride is None else stride
     return DTensor.from_local(piece, mesh, how, run_check=False, shape=torch.Size(shape), stride=stride)
+
+
+def pieces(whole: torch.Tensor, mesh: DeviceMesh, how: Sequence[Any]) -> DTensor:
+    """Return the global tensor of a whole one that every process has. Nothing is sent."""
+    return distribute_tensor(whole, mesh, list(how), src_data_rank=None)
+
+
+@torch.no_grad()
+def whole(value: Any) -> Any:
+    """Return a global tensor whole, on every process. All of them have to call this together."""
+    if not isinstance(value, DTensor):
+        return value
+    mesh = value.device_mesh
+    if not is_here(mesh):
+        made = torch.empty(value.shape, dtype=value.dtype, device=value.device)
+    else:
+        made = value.full_tensor().contiguous()
+    if not covers_all(mesh):
+        torch_dist.broadcast(made, first_rank(mesh))
+    return made
 
 
 def without_sums(placements: Sequence[Any], *, keep: tuple[int, ...] | None = None) -> list[Any]:

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as torch_dist
 from torch.distributed.tensor import DTensor
 
-from etude_libai.live.split import boxing, meshes
+from etude_libai.live.split import meshes
 
 aten = torch.ops.aten
 _IN_PLACE = (
@@ -58,7 +58,7 @@ def _draw_whole(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _draw_of_values(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    made = op(*(boxing.whole(arg) for arg in args), **{name: boxing.whole(value) for name, value in kwargs.items()})
+    made = op(*(meshes.whole(arg) for arg in args), **{name: meshes.whole(value) for name, value in kwargs.items()})
     tensor: DTensor = next(arg for arg in args if isinstance(arg, DTensor))
     return tuple(_kept(op, tensor, one) for one in made) if isinstance(made, tuple) else _kept(op, tensor, made)
 
@@ -68,7 +68,7 @@ def _kept(op: Any, tensor: DTensor, made: torch.Tensor) -> DTensor:
     how = meshes.without_sums(tensor.placements)
     if made.shape != tensor.shape:  # of multinomial
         how = meshes.without_sums(how, keep=(0,) if made.ndim == tensor.ndim and made.shape[0] == len(tensor) else ())
-    own = boxing.pieces(made, tensor.device_mesh, how)
+    own = meshes.pieces(made, tensor.device_mesh, how)
     if not op._schema.name.endswith("_"):
         return own
     if meshes.is_here(tensor.device_mesh):
@@ -84,7 +84,7 @@ def _initialise_whole(initialise: Any) -> Any:
         if not isinstance(tensor, DTensor):
             return initialise(tensor, *args, **kwargs)  # type: ignore[no-any-return]
         plain = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-        own = boxing.pieces(initialise(plain, *args, **kwargs), tensor.device_mesh, tensor.placements)
+        own = meshes.pieces(initialise(plain, *args, **kwargs), tensor.device_mesh, tensor.placements)
         if meshes.is_here(tensor.device_mesh):
             with torch.no_grad():
                 tensor._local_tensor.copy_(own._local_tensor)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch.distributed.tensor import DTensor, Partial, Replicate
 
 from etude.errors import UserCodeError
-from etude_libai.live.split import boxing, meshes, stages
+from etude_libai.live.split import meshes, stages
 from etude_libai.live.split.meshes import of_piece
 
 aten = torch.ops.aten
@@ -297,7 +297,7 @@ def _read(tensor: DTensor) -> torch.Tensor:
             "the model reads a value of a tensor (item(), float(), tolist(), numpy(), or `if tensor`) in its forward "
             "pass; processes cannot agree on it while their micro-batches overlap; set graph.enabled=False"
         )
-    found: torch.Tensor = boxing.whole(tensor)
+    found: torch.Tensor = meshes.whole(tensor)
     return found
 
 

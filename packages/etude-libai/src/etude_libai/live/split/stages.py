@@ -60,11 +60,9 @@ def sent(tensor: DTensor, mesh: DeviceMesh) -> DTensor:
 
 def _gathered(tensor: DTensor, mesh: DeviceMesh) -> DTensor:
     """Return the tensor on a mesh of another shape: whole on each of its ranks."""
-    from etude_libai.live.split.boxing import pieces, whole
-
     if running():
         raise UserCodeError("a tensor cannot go to ranks of another shape while micro-batches overlap")
-    return pieces(whole(tensor), mesh, [Replicate()] * mesh.ndim)
+    return meshes.pieces(meshes.whole(tensor), mesh, [Replicate()] * mesh.ndim)
 
 
 def settle() -> None:

@@ -16,13 +16,13 @@ import torch.distributed as torch_dist
 from torch import nn
 from torch.distributed.tensor import DTensor, Shard
 
-from etude_libai.live import distributed as dist
-from etude_libai.live.split import meshes
+from etude_libai.live import topology
+from etude_libai.live.split import files, meshes
 
 
 def attach(optimizer: Any) -> None:
     """Let an optimizer's step begin with complete gradients. With ZeRO 1 and 2 it gets shares of the parameters."""
-    zero = dist.get_dist_util().zero
+    zero = topology.get_dist_util().zero
     shares = Shares(optimizer, at_once=zero == 2) if zero in (1, 2) else None
     optimizer.etude_shares = shares
     optimizer.register_load_state_dict_pre_hook(_scattered)
@@ -32,9 +32,14 @@ def attach(optimizer: Any) -> None:
 
 
 def _scattered(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
-    from etude_libai.live.split import files
-
     return files.scattered(optimizer, state)
+
+
+def loaded(optimizer: Any) -> None:
+    """Let the shares of ZeRO follow weights that were loaded into the model."""
+    shares = getattr(optimizer, "etude_shares", None)
+    if isinstance(shares, Shares):
+        shares.refresh()
 
 
 def complete(optimizer: Any) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from etude.checkpoint.formats.background import wait
 from etude_libai.lazy.extra import fvcore
-from etude_libai.live import distributed as dist
+from etude_libai.live import topology
 from etude_libai.live.detectron.hooks.writers import EventStorage
 from etude_libai.live.detectron.schedule import LRMultiplier, is_param_scheduler
 from etude_libai.live.detectron.trainer import HookBase
@@ -125,8 +125,8 @@ class Companion:
 
 def together(trainer: Any, checkpointer: Any) -> Any:
     """Return the checkpointer for the ``PeriodicCheckpointer`` of each rank, so that all ranks take part in a save."""
-    trainer.saves_together = dist.get_world_size() > 1
-    return checkpointer if dist.is_main_process() else Companion(trainer)
+    trainer.saves_together = topology.get_world_size() > 1
+    return checkpointer if topology.is_main_process() else Companion(trainer)
 
 
 class BestCheckpointer(hooks_save.BestCheckpointer, HookBase):
