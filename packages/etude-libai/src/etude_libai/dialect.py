@@ -28,6 +28,7 @@ class LiBai(Packaged):
     name = "libai"
     title = "LiBai, detectron2"
     asked = 20
+    best_keys = (("train", "evaluation", "eval_metric"), ("train", "evaluation", "eval_mode"))
     idle_flags = ("allow_change",)
     launchers = os.path.join(os.path.dirname(__file__), "shell")
     flags = (

@@ -29,5 +29,6 @@ LIBAI = RecordFormat(
     find=_find,
     is_run=lambda _, names: "metrics.json" in names,
     reader=_reader,
+    validation="train/",  # a row holds everything of its iteration
     step_key="iteration",
 )

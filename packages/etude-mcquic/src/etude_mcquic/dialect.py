@@ -21,6 +21,7 @@ class McQuic(Packaged):
     name = "mcquic"
     title = "McQuic"
     asked = 10
+    best_keys = (("train", "target"), ())
 
     def recognise(self, path: str, text: str) -> bool:
         if not path.endswith((".yaml", ".yml", ".json")):

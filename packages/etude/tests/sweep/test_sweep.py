@@ -16,8 +16,9 @@ pytest.importorskip("optuna", reason="etude sweep needs the extra [sweep]")
 
 from etude.cli import main
 from etude.errors import ConfigError
+from etude.report.records import Records
 from etude.sweep.space import parse_space
-from etude.sweep.study import read_metric
+from etude.sweep.study import evaluations
 
 CONFIG = """
 name: small
@@ -41,6 +42,12 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def recorded(trial: Path) -> list[tuple[int, float]]:
+    records = Records(trial)
+    records.update()
+    return evaluations(records, "accuracy")
+
+
 def sweep(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "etude", "sweep", "small.yaml", *words], capture_output=True, text=True
@@ -54,7 +61,7 @@ def test_a_grid_trains_every_combination_and_names_the_best(tmp_path: Path) -> N
     assert [one["state"] for one in results] == ["complete", "complete"]
     assert results[0]["overrides"] == ["optim.lr=0.5"]
     assert results[0]["value"] > results[1]["value"]
-    values = [value for _, value in read_metric(Path(results[0]["folder"], "metrics.jsonl"), "accuracy")]
+    values = [value for _, value in recorded(Path(results[0]["folder"]))]
     assert results[0]["value"] == max(values)
     assert main(["report", "runs/small/sweep", "-o", "sweep.html"]) == 0
     page = Path("sweep.html").read_text()
@@ -83,21 +90,21 @@ def test_a_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path: Path, config
     words = ["optim.lr=0.1,0.2", "train.epochs=20", "--no-prune"]
     command = [sys.executable, "-m", "etude", "sweep", "small.yaml", *words]
     first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    metrics = tmp_path / "runs/small/sweep/trial-000/metrics.jsonl"
-    while not read_metric(metrics, "accuracy"):
+    trial = tmp_path / "runs/small/sweep/trial-000"
+    while not recorded(trial):
         assert first.poll() is None, first.communicate()
         time.sleep(0.05)
     os.kill(first.pid, signal.SIGTERM)
     out, err = first.communicate()
     assert (first.returncode, "the same command resumes it" in out) == (143, True), err
-    before = len(read_metric(metrics, "accuracy"))
+    before = len(recorded(trial))
     assert 0 < before < 20
     Path("go").touch()
     again = sweep(*words, "--trials", "1")
     assert again.returncode == 0, again.stderr
     assert "resuming 1 trial that was cut off" in again.stdout
     assert "resumed from step" in (tmp_path / "runs/small/sweep/trial-000/log.txt").read_text()
-    assert len(read_metric(metrics, "accuracy")) == 20
+    assert len(recorded(trial)) == 20
 
 
 @pytest.mark.thorough  # each trial of a sweep imports torch anew
@@ -142,7 +149,7 @@ def test_a_random_sweep_that_was_killed_draws_new_values_and_prunes(tmp_path: Pa
     words = ["optim.lr=1e-6..1:log", "--sampler", "random", "--seed", "43", "--trials", "5"]
     command = [sys.executable, "-m", "etude", "sweep", "small.yaml", *words, "train.epochs=4"]
     first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not read_metric(tmp_path / "runs/small/sweep/trial-000/metrics.jsonl", "accuracy"):
+    while not recorded(tmp_path / "runs/small/sweep/trial-000"):
         assert first.poll() is None, first.communicate()
         time.sleep(0.05)
     twice = sweep(*words, "train.epochs=4")

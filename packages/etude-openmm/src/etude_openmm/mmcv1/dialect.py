@@ -26,6 +26,7 @@ class Mmcv1(Packaged):
     title = "mmcv 1.x"
     asked = 40
     seed_key = ("seed",)
+    best_keys = (("evaluation", "save_best"), ("evaluation", "rule"))
     idle_flags = ("allow_change",)
     flags = (
         Flag("--resume-from", "resume from this checkpoint", {"metavar": "FILE"}, instead="--resume FILE does"),

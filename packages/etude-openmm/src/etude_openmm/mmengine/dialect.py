@@ -33,6 +33,7 @@ class MMEngine(Packaged):
     title = "MMEngine"
     asked = 30
     seed_key = ("randomness", "seed")
+    best_keys = (("default_hooks", "checkpoint", "save_best"), ("default_hooks", "checkpoint", "rule"))
     idle_flags = ("allow_change",)
     flags = (
         flags.LOAD_FROM,

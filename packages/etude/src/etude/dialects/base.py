@@ -81,6 +81,8 @@ class Dialect(ABC):
     launchers: str = ""
     #: The key of the seed, if the system draws a random one for configs without it.
     seed_key: Sequence[str] = ()
+    #: The keys of the result that a config keeps its best checkpoint by, and of which direction is better.
+    best_keys: tuple[Sequence[str], Sequence[str]] = ((), ())
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -165,6 +167,11 @@ class Dialect(ABC):
     def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
         """Return the results of ``etude test``. ``measure`` computes those of a native plan."""
         return measure(plan, options, checkpoint, split)
+
+    def best_result(self, plan: Plan) -> tuple[str, str]:
+        """Return the result by which a config keeps its best checkpoint, and ``min`` or ``max``, or empty strings."""
+        given = [hook.spec.args for hook in plan.hooks if hook.spec.name == "Checkpoint" and hook.spec.args.get("best")]
+        return (str(given[0]["best"]), str(given[0].get("mode") or "")) if given else ("loss", "")
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -266,12 +273,23 @@ class Hosted(Dialect):
     def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
         raise UserError(f"`etude test` does not measure {self.name} configs")
 
+    def best_result(self, plan: Plan) -> tuple[str, str]:
+        name, mode = (_at(plan.source, keys) for keys in self.best_keys)
+        known = name if isinstance(name, str) and name != "auto" else ""
+        return known, {"less": "min", "min": "min", "greater": "max", "max": "max"}.get(str(mode), "")
+
     def folders_made(self, plan: Plan, options: Options) -> list[Path]:
         if options.folder is not None:
             return [options.folder]
         from pathlib import Path
 
         return [Path(plan.folder), *(Path("work_dirs", Path(file).stem) for file in plan.files[:1])]
+
+
+def _at(source: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        source = source.get(key) if isinstance(source, Mapping) else None
+    return source if keys else None
 
 
 def accepted(found: tuple[Plan, list[Finding]]) -> Plan:

@@ -38,6 +38,8 @@ class RecordFormat:
     is_run: Callable[[str, Collection[str]], bool]
     #: Return a reader of the rows of one file.
     reader: Callable[[], Normalise]
+    #: How the names of results on validation data begin.
+    validation: str = "val/"
     #: The key of rows with the step of the run, if they have one.
     step_key: str = ""
 

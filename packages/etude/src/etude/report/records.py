@@ -66,6 +66,13 @@ class Records:
         return points > 0
 
     @property
+    def results(self) -> dict[str, Curve]:
+        """The curves of results on validation data, by their names without the split."""
+        found, read = format_of(self.folder), {source.lines.path for source in self._sources}
+        head = found[0].validation if found is not None and found[1] in read else "val/"
+        return {name.removeprefix(head): curve for name, curve in self.curves.items() if name.startswith(head)}
+
+    @property
     def sampled(self) -> bool:
         return any(source.lines.sampled for source in self._sources)
 

@@ -10,7 +10,6 @@ import fcntl
 import itertools
 import json
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -25,7 +24,10 @@ from typing import Any
 from etude.checkpoint.storage.lock import Lock
 from etude.config.files import replace_text
 from etude.errors import ConfigError, UserCodeError, optional
+from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
+from etude.report.records import Records
+from etude.report.runs import find_runs
 from etude.sweep.space import Choices, Range, Space, draw, written
 from etude.units import counted
 
@@ -134,7 +136,8 @@ class Sweep:
             return bool(trial.should_prune())
 
         code = process.wait(report, lambda: self.stopped)
-        values = [value for _, value in process.values() if not math.isnan(value)]
+        before = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        values = [one for one in (*before.values(), *(v for _, v in process.values())) if not math.isnan(one)]
         best = (min(values) if self.settings.lower else max(values)) if values else None
         with self._lock:
             if code is None:
@@ -171,7 +174,10 @@ class Sweep:
         last = "\n".join(process.last_lines())
         if code == 0 and best is None:
             self.stop()
-            raise ConfigError(f"the runs record no {self.settings.metric!r} on validation data", hint="see --metric")
+            raise ConfigError(
+                f"the runs record no {self.settings.metric!r} on validation data",
+                hint=suggest(self.settings.metric, process.recorded()),
+            )
         self._failed.append(last)
         if code == 2 or (len(self._failed) >= _HOPELESS and not self._completed()):
             self.stop()
@@ -283,6 +289,7 @@ class TrialProcess:
 
     def __init__(self, config: str, overrides: Sequence[str], folder: Path, metric: str) -> None:
         self.folder, self.metric = folder, metric
+        self._records: Records | None = None
         self.log = folder.with_name(f"{folder.name}.out")
         words = [sys.executable, "-m", "etude", "train", config, *overrides, "--folder", str(folder)]
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -290,7 +297,7 @@ class TrialProcess:
             # A trial holds the lock of its log as long as it lives, for that is its output. So this waits for a trial
             # that a sweep killed by SIGKILL has left behind, even if that one has no folder yet.
             fcntl.flock(out, fcntl.LOCK_EX)
-            if (folder / "plan.yaml").exists():
+            if self._run() is not None:
                 words.append("--resume")
             # A session of its own: Ctrl-C reaches the sweep alone, which then stops its trials in order.
             self.process = subprocess.Popen(words, stdout=out, stderr=out, start_new_session=True)
@@ -324,24 +331,29 @@ class TrialProcess:
 
     def values(self) -> list[tuple[int, float]]:
         """Return step and value of the metric for every evaluation that is written whole."""
-        return read_metric(self.folder / "metrics.jsonl", self.metric)
+        run = self._run() if self._records is None else None
+        if run is not None:
+            self._records = Records(run)
+        if self._records is None:
+            return []
+        self._records.update()
+        return evaluations(self._records, self.metric)
+
+    def recorded(self) -> list[str]:
+        """Return the names of what the run has recorded on validation data."""
+        return [] if self._records is None else list(self._records.results)
+
+    def _run(self) -> Path | None:
+        """Return the folder of the run once it is there; some systems make one inside of ours."""
+        runs = find_runs(self.folder) if self.folder.is_dir() else []
+        return runs[-1] if runs else None
 
     def last_lines(self, most: int = 6) -> list[str]:
         """Return what the run said last, for a message about its failure."""
         return self.log.read_text(errors="replace").splitlines()[-most:] if self.log.exists() else []
 
 
-def read_metric(path: Path, metric: str) -> list[tuple[int, float]]:
-    """Read the values of ``metric`` from the validation records of a run; a torn last line is left out."""
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_bytes().split(os.linesep.encode())[:-1]:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        value = record.get(metric)
-        if record.get("split") == "val" and isinstance(value, int | float):
-            found.append((int(record["step"]), float(value)))
-    return found
+def evaluations(records: Records, metric: str) -> list[tuple[int, float]]:
+    """Return step and value of ``metric`` for every evaluation on validation data in the records of a run."""
+    curve = records.results.get(metric)
+    return [] if curve is None else [(int(step), value) for step, value in zip(curve.steps, curve.values, strict=True)]

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from etude.report.runs import find_run, named_path
-    from etude.report.sweep import is_sweep, sweep_page
+    from etude.sweep.page import is_sweep, sweep_page
 
     first = Path(named_path(args.runs[0]))
     if is_sweep(first) and not args.png:

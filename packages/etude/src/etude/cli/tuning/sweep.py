@@ -41,9 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sampler", choices=["tpe", "random", "grid"], help="default: grid if all values are lists, else tpe"
     )
-    parser.add_argument("--metric", default="", help="metric to optimize (default: checkpoint.best, else the loss)")
     parser.add_argument(
-        "--mode", choices=["min", "max"], default="", help="which direction is better (default: by the metric's name)"
+        "--metric",
+        default="",
+        help="result to optimize (default: the one that the config keeps the best checkpoint by, else the loss)",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=["min", "max"],
+        default="",
+        help="which direction is better (default: as the config says, or by the metric's name)",
     )
     parser.add_argument("--no-prune", action="store_true", help="run every trial to its end")
     parser.add_argument("--patience", type=positive, metavar="N", help="stop after N trials without improvement")
@@ -53,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from etude import dialects
     from etude.api import load_plan, require_sound
     from etude.metrics.direction import lower_is_better
     from etude.sweep.space import parse_space, samples
@@ -60,10 +68,12 @@ def run(args: argparse.Namespace) -> int:
 
     space = parse_space(args.overrides)
     plan, _ = load_plan(args.config, space.fixed)
-    if "val" not in plan.data:
-        raise UserError("a sweep compares validation results, and the config has no data.val")
-    metric = args.metric or _best_metric(plan)
-    _require_metric(plan, metric)
+    best, mode = dialects.of(plan).best_result(plan)
+    metric = args.metric or best
+    if not dialects.of(plan).drives_itself:
+        _require_metric(plan, metric)
+    elif not metric:
+        raise UserError("the config names no result to keep the best checkpoint by; say --metric NAME")
     for overrides in samples(space):  # a mistake ends the sweep before it has a folder
         require_sound(*load_plan(args.config, overrides))
     sampler = args.sampler or ("grid" if space.grid_size is not None else "tpe")
@@ -74,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         space=tuple(map(str, space.dimensions)),
         fixed=space.fixed,
         metric=metric,
-        lower=lower_is_better(metric, args.mode),
+        lower=lower_is_better(metric, args.mode or (mode if metric == best else "")),
         sampler=sampler,
         seed=args.seed,
     )
@@ -92,17 +102,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _best_metric(plan: Plan) -> str:
-    """Return the metric that the config itself keeps the best checkpoint by."""
-    named = (hook.spec.args.get("best") for hook in plan.hooks if hook.spec.name == "Checkpoint")
-    return next((str(name) for name in named if name), "loss")
-
-
 def _require_metric(plan: Plan, metric: str) -> None:
     """Refuse a metric that no evaluation of the config records, where that is known."""
     from etude.errors.spelling import suggest
     from etude.inspection.check.results import is_recorded, result_names
 
+    if "val" not in plan.data:
+        raise UserError("a sweep compares validation results, and the config has no data.val")
     names, certain = result_names(plan)
     if certain and not is_recorded(metric, names):
         raise UserError(f"the runs record no {metric!r} on validation data; {suggest(metric, names - {'loss/'})}")
