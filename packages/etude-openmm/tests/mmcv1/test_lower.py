@@ -59,7 +59,7 @@ def test_the_plan_holds_what_the_config_says(folder: Path) -> None:
     assert (plan.dialect, plan.name, plan.train.epochs) == ("mmcv1", "c", 5)
     assert (plan.model.name, str(plan.model.at)) == ("Net", "base.py:2")
     assert (plan.data["train"].batch_size, plan.data["train"].workers, plan.data["val"].shuffle) == (4, 1, False)
-    assert plan.optimizers[""].clip_norm == 3
+    assert plan.optimizers[""].short_clip["clip_norm"] == 3
     assert [(hook.spec.name, hook.priority) for hook in plan.hooks] == [
         ("StepLrUpdaterHook", 10), ("OptimizerHook", 40), ("CheckpointHook", 50), ("IterTimerHook", 70),
         ("EvalHook", 70), ("TextLoggerHook", 90),

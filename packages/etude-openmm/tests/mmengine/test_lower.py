@@ -54,7 +54,7 @@ def test_the_plan_holds_what_the_config_says(folder: Path) -> None:
     plan, findings = survey(folder, "", "train_cfg.max_epochs=5")
     assert findings == []
     assert (plan.dialect, plan.name, plan.train.epochs) == ("mmengine", "c", 5)
-    assert (plan.loop.name, plan.data["train"].batch_size, plan.optimizers[""].clip_norm) == (
+    assert (plan.loop.name, plan.data["train"].batch_size, plan.optimizers[""].short_clip.get("clip_norm")) == (
         "EpochBasedTrainLoop",
         2,
         2,

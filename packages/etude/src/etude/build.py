@@ -45,6 +45,7 @@ from etude.hooks.upkeep import Compiled
 from etude.inspection.paths import located
 from etude.losses.outputs import fitted
 from etude.models.compile import can_compile, channels_last, compiled_loss, recompute
+from etude.optim.clipping import describe_wrong
 from etude.optim.factory import build_optimizer, without_fused
 from etude.plan import HookPlan, Parallel, Plan, Spec, Training
 from etude.plan import Loader as LoaderPlan
@@ -108,7 +109,7 @@ def assemble(plan: Plan, options: Options) -> Run:
     compiles = bool(plan.train.compile) and can_compile(_words_of_compile(plan.train), device)
     if compiles:
         forward = _compiled(forward, _words_of_compile(plan.train))
-    step, update = _update(plan, forward, optimizers, device)
+    step, update = _update(plan, forward, optimizers, mesh, device)
     steps_per_epoch = length_of_epoch(data["train"], plan.train)
     peers = _peers_of_plan(plan, world, mesh, place, wrapped, optimizers)
     clock = monotonic if peers is None else peers.clock
@@ -493,20 +494,37 @@ def _takes_two(function: Callable[..., Any]) -> bool:
     return len(first) == 2 and all(p.default is p.empty and p.kind is not p.VAR_KEYWORD for p in first)
 
 
-def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device: torch.device) -> tuple[Step, Any]:
-    """Return the native step, and the update that the plan names: that step itself, or one that may use it."""
-    first = next(iter(plan.optimizers.values()), None)
+def settings_of_step(plan: Plan, clip: Sequence[Any], device: torch.device) -> dict[str, Any]:
+    """Return what a step is made with beside the forward pass and the optimizers."""
     training = plan.train
-    known: dict[str, Any] = {
+    return {
         "accumulate": training.accumulate,
-        "clip_norm": first.clip_norm if first else None,
-        "clip_value": first.clip_value if first else None,
+        "clip": clip,
         "precision": training.precision,
         "nonfinite": training.nonfinite,
         "nonfinite_limit": training.nonfinite_limit,
         "device": device,
     }
-    _require_one_clipping(plan)
+
+
+def clippings(plan: Plan, mesh: Mesh, made: Sequence[Any] | None = None) -> list[Any]:
+    """Return the clippings of the run, whose optimizers are clipped together; ``made`` are those that exist."""
+    several = [optimizer.clip for optimizer in plan.optimizers.values()]
+    at = next((str(spec.at) for clip in several for spec in clip), "")
+    if len({str([(spec.name, spec.args) for spec in clip]) for clip in several}) > 1:
+        raise ConfigError("the optimizers of a run are clipped together", at=at, hint="give all the same clipping")
+    specs = several[0] if several else ()
+    clip = [make(spec) for spec in specs] if made is None else list(made)
+    if text := describe_wrong(clip, mesh.sizes):
+        raise ConfigError(text, at=at, hint="write clip: {type: Norm, max: 1.0}")
+    return clip
+
+
+def _update(
+    plan: Plan, forward: Forward, optimizers: Mapping[str, Any], mesh: Mesh, device: torch.device
+) -> tuple[Step, Any]:
+    """Return the native step, and the update that the plan names: that step itself, or one that may use it."""
+    known = settings_of_step(plan, clippings(plan, mesh), device)
     if plan.update.name == "Step":
         kind = step_of(forward)
         step = make(plan.update, forward, optimizers, **known) if kind is Step else kind(forward, optimizers, **known)
@@ -521,14 +539,6 @@ def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device:
             hint="let it take `step` and call step.learn(run, loss)",
         )
     return step, make(plan.update, forward, optimizers, **({"step": step} if uses else {}))
-
-
-def _require_one_clipping(plan: Plan) -> None:
-    """Require the same clipping for all optimizers of a run, which are clipped together."""
-    wanted = {(optimizer.clip_norm, optimizer.clip_value) for optimizer in plan.optimizers.values()}
-    at = next((str(o.spec.at) for o in plan.optimizers.values() if o.clip_norm or o.clip_value), "")
-    if len(wanted) > 1:
-        raise ConfigError("the optimizers of a run are clipped together", at=at, hint="give all the same clip_norm")
 
 
 def _loop(spec: Spec) -> Callable[[Run], None]:

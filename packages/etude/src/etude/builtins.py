@@ -50,6 +50,8 @@ OPTIMIZERS: dict[str, str] = _same(
     "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam RAdam RMSprop Rprop SGD SparseAdam",
 ) | {"LAMB": "etude.optim.lamb:LAMB", "LARS": "etude.optim.lars:LARS"}
 
+CLIPPINGS: dict[str, str] = _same("etude.optim.clipping", "AGC Norm Value")
+
 SCHEDULES: dict[str, str] = _same(
     "etude.schedules.curves",
     "Constant Cosine CosineRestarts Cyclic Exponential FlatCosine Inverse Linear MultiStep OneCycle Plateau Poly Step "
@@ -104,6 +106,6 @@ WRITERS: dict[str, str] = {
 #: The same words as :data:`etude.registry.TABLES`.
 ENTRIES: Mapping[str, Mapping[str, str]] = {
     "models": MODELS, "losses": LOSSES, "datasets": DATASETS, "transforms": TRANSFORMS, "samplers": SAMPLERS,
-    "collates": COLLATES, "optimizers": OPTIMIZERS, "schedules": SCHEDULES, "loops": LOOPS, "updates": UPDATES,
-    "hooks": HOOKS, "metrics": METRICS, "writers": WRITERS,
+    "collates": COLLATES, "optimizers": OPTIMIZERS, "clippings": CLIPPINGS, "schedules": SCHEDULES, "loops": LOOPS,
+    "updates": UPDATES, "hooks": HOOKS, "metrics": METRICS, "writers": WRITERS,
 }  # fmt: skip

@@ -90,6 +90,10 @@ class Group:
     at: Place = NOWHERE
 
 
+#: Keys of a config that are short for a clipping with ``max`` alone: ``clip_norm: 1.0``.
+CLIP_KEYS = {"clip_norm": "Norm", "clip_value": "Value"}
+
+
 @record(kw_only=True)
 class Optimizer:
     """One optimizer and what belongs to its step."""
@@ -98,8 +102,18 @@ class Optimizer:
     groups: tuple[Group, ...] = ()
     #: Patterns of the parameters that are its own, when a run has several; empty: all.
     params: tuple[str, ...] = ()
-    clip_norm: float | None = None
-    clip_value: float | None = None
+    #: What changes the gradients before they reach it, in order.
+    clip: tuple[Spec, ...] = ()
+
+    @property
+    def short_clip(self) -> dict[str, Any]:
+        """The clippings by their short keys (``clip_norm: 1.0``); empty if these cannot say them."""
+        names = tuple(spec.name for spec in self.clip)
+        if names not in ((*CLIP_KEYS.values(),), *((name,) for name in CLIP_KEYS.values())):
+            return {}
+        keys = {name: key for key, name in CLIP_KEYS.items()}
+        short = {keys[spec.name]: spec.args["max"] for spec in self.clip if list(spec.args) == ["max"]}
+        return short if len(short) == len(names) else {}
 
 
 @record(kw_only=True)

@@ -298,6 +298,7 @@ TRANSFORMS = Registry("transform", native=True)
 SAMPLERS = Registry("sampler", native=True)
 COLLATES = Registry("collate function", native=True)
 OPTIMIZERS = Registry("optimizer", base="torch.optim:Optimizer", native=True)
+CLIPPINGS = Registry("clipping", native=True)
 SCHEDULES = Registry("schedule", native=True)
 LOOPS = Registry("loop", native=True)
 UPDATES = Registry("update", native=True)
@@ -308,8 +309,8 @@ WRITERS = Registry("writer", native=True)
 #: Every table of the native config, by the word that ``etude list`` takes.
 TABLES: dict[str, Registry] = {
     "models": MODELS, "losses": LOSSES, "datasets": DATASETS, "transforms": TRANSFORMS, "samplers": SAMPLERS,
-    "collates": COLLATES, "optimizers": OPTIMIZERS, "schedules": SCHEDULES, "loops": LOOPS, "updates": UPDATES,
-    "hooks": HOOKS, "metrics": METRICS, "writers": WRITERS,
+    "collates": COLLATES, "optimizers": OPTIMIZERS, "clippings": CLIPPINGS, "schedules": SCHEDULES, "loops": LOOPS,
+    "updates": UPDATES, "hooks": HOOKS, "metrics": METRICS, "writers": WRITERS,
 }  # fmt: skip
 
 _loaded = False

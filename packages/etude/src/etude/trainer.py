@@ -34,17 +34,20 @@ from torch.optim.lr_scheduler import LRScheduler
 from etude import dialects
 from etude.build import (
     Options,
+    clippings,
     compare_ranks,
     forward_of,
     join_ranks,
     length_of_epoch,
     length_of_run,
+    make,
     make_hook,
     parallel_of,
     peers_of,
     pick_device,
     seed_everything,
     set_computing,
+    settings_of_step,
     step_of,
     wrap_for,
 )
@@ -154,6 +157,9 @@ class Trainer:
     ``state_dict`` that belong into checkpoints. ``folder`` keeps metrics, log and checkpoints; without it nothing is
     written. ``seed`` seeds Python, NumPy and torch when :meth:`fit` begins; the order of the data follows from it too.
 
+    ``clip_norm=1.0`` and ``clip_value=0.5`` are short for the usual clippings; ``clip`` takes others, as objects
+    (:mod:`etude.optim.clipping`) or as in a config: ``{"type": "AGC", "factor": 0.01}``.
+
     Hooks may also be given as in a config: ``"EMA"``, or ``{"type": "EMA", "momentum": 0.05}``. ``init_from`` names
     weights to start from: a path, or a mapping as in a config. All settings are checked as those of a config are, and
     are in the ``plan.yaml`` of the run's folder.
@@ -184,6 +190,7 @@ class Trainer:
         accumulate: int = 1,
         clip_norm: float | None = None,
         clip_value: float | None = None,
+        clip: Any = None,
         nonfinite: str = "stop",
         nonfinite_limit: int = 3,
         seed: int | None = None,
@@ -204,10 +211,12 @@ class Trainer:
             accumulate=accumulate, precision=precision, nonfinite=nonfinite, nonfinite_limit=nonfinite_limit, seed=seed,
             deterministic=deterministic, threads=threads, device=device,
         )  # fmt: skip
-        self._clipping = {"clip_norm": clip_norm, "clip_value": clip_value}
+        several = clip if isinstance(clip, list | tuple) else [] if clip is None else [clip]
+        told = [one if isinstance(one, str | Mapping) else describe(one) for one in several]
+        self._clipping = {"clip_norm": clip_norm, "clip_value": clip_value, "clip": told or None}
         self._init_from = str(init_from) if isinstance(init_from, Path) else init_from
         self._own = {"loss": loss, "update": update, "schedule": schedule, "schedule_by": schedule_by}
-        self._require_values(model, optimizer)
+        plan = self._require_values(model, optimizer)
         self.world = World.from_environment()
         self.device = pick_device(device, self.world)
         self.parallel = parallel_of(parallel)
@@ -232,15 +241,7 @@ class Trainer:
         self.forward = forward_of(self.wrapped, losses)
         self.plain = forward_of(self.wrapped, losses, self.model)
         self.step = step_of(self.forward)(
-            self.forward,
-            self.optimizers,
-            accumulate=accumulate,
-            clip_norm=clip_norm,
-            clip_value=clip_value,
-            precision=precision,
-            nonfinite=nonfinite,
-            nonfinite_limit=nonfinite_limit,
-            device=self.device,
+            self.forward, self.optimizers, **settings_of_step(plan, self._clippings(plan, several), self.device)
         )
         self.update = self.step if update is None else _own_update(update, self.step)
         self.loop = loop
@@ -410,7 +411,15 @@ class Trainer:
 
     # -- in the words of a config --------------------------------------------------------------------------------
 
-    def _require_values(self, model: Any, optimizer: Any) -> None:
+    def _clippings(self, plan: Plan, given: Sequence[Any]) -> list[Any]:
+        """Return the clippings: objects of the script as they are, and what it says in words of a config."""
+        specs = next(iter(plan.optimizers.values())).clip  # all have the same
+        short = [make(spec) for spec in specs[: len(specs) - len(given)]]
+        pairs = zip(given, specs[len(short) :], strict=True)
+        own = [make(spec) if isinstance(one, str | Mapping) else one for one, spec in pairs]
+        return clippings(plan, self.mesh, [*short, *own])
+
+    def _require_values(self, model: Any, optimizer: Any) -> Plan:
         """Check the values of the arguments, before anything is made of them."""
         optimizers = optimizer if isinstance(optimizer, Mapping) else {"": optimizer}
         self.optimizers = dict(optimizers)
@@ -423,6 +432,7 @@ class Trainer:
         if update is not None and "step" not in _parameters(update):
             require_call(update, "update", "run", "batch")
             refuse(without_step(replace(plan, update=Spec(kind="update", name=name_of(update)))))
+        return plan
 
     def _optim(self) -> dict[str, Any]:
         if list(self.optimizers) == [""]:

@@ -166,8 +166,8 @@ def test_the_facts_of_a_section_are_written_as_in_a_config() -> None:
     head = {key: value for key, value in known.items() if key.startswith(("model", "hooks", "loop", "optim"))}
     assert head == {
         "model.type": "MLP", "model.sizes.0": 4, "model.sizes.1": 2,
-        "optim.type": "AdamW", "optim.lr": 0.1, "optim.clip_norm": None, "optim.clip_value": None,
-        "optim.gen.type": "SGD", "optim.gen.clip_norm": None, "optim.gen.clip_value": None, "loop.type": "epochs",
+        "optim.type": "AdamW", "optim.lr": 0.1,
+        "optim.gen.type": "SGD", "loop.type": "epochs",
         "hooks.Ema.type": "Ema", "hooks.Ema.momentum": 0.1, "hooks.Ema.priority": 50, "hooks.Ema.every": None,
         "hooks.Ema.essential": True,
     }  # fmt: skip

@@ -327,13 +327,26 @@ def test_a_phase_may_be_a_bare_name(command):
     assert said.code == 2 and "'Cosine'" in said.out + said.err
 
 
-@pytest.mark.parametrize("clip", ["clip_norm: 0.01", "clip_value: 0.01"])
+@pytest.mark.parametrize(
+    "clip",
+    ["clip_norm: 0.01", "clip_value: 0.01", "clip: AGC", "clip: [{type: Norm, max: 0.1, per: group}, {type: AGC}]"],
+)
 def test_the_norm_of_clipped_gradients_is_recorded(command, clip):
     assert (
         command("train", "c.yaml", "--folder", "run", "-q", c_yaml=CONFIG.replace("lr: 1e-3", f"lr: 1e-3, {clip}")).code
         == 0
     )
     assert records("run")[0]["grad_norm"] > 0.1
+
+
+def test_mistakes_in_clippings_are_found_before_anything_is_built(command):
+    wrong = "lr: 1e-3, clip: [{type: Nrom, max: 1}, {type: Norm, maxi: 1}, {type: AGC, factor: high}]"
+    said = command("check", "c.yaml", c_yaml=CONFIG.replace("lr: 1e-3", wrong))
+    text = said.out + said.err
+    assert said.code == 2 and "no clipping is called 'Nrom'; did you mean 'Norm'?" in text
+    assert "Norm has no parameter 'maxi'; did you mean 'max'?" in text and "AGC: factor must be" in text
+    said = command("train", "c.yaml", c_yaml=CONFIG.replace("lr: 1e-3", "lr: 1e-3, clip: {type: Norm, max: -1}"))
+    assert said.code == 2 and "max must be more than zero, not -1" in said.err
 
 
 def test_a_clipping_that_nobody_would_do_is_refused(command):

@@ -14,6 +14,7 @@ from etude.core.update import Step
 from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
 from etude.errors import ConfigError, Diverged, Stopped, UserCodeError
+from etude.optim.clipping import Norm
 
 
 def make_run(n_batches=4, loop=epochs, hooks=(), loss=None, model=None, data=None, **options) -> Run:
@@ -206,7 +207,7 @@ def test_a_model_without_a_loss_is_told_what_to_do():
 
 
 def test_clipping_bounds_and_records_the_norm():
-    run = make_run(clip_norm=1e-3)
+    run = make_run(clip=[Norm(1e-3)])
     seen = []
     run.hooks.add(FunctionHook(lambda run: seen.append(torch.cat([p.grad.flatten() for p in run.model.parameters()]).norm()), "before_update"))  # fmt: skip
     fit(run)

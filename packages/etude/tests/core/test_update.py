@@ -13,6 +13,7 @@ from etude.core.run import Run
 from etude.core.stepping import Stepping
 from etude.core.update import Step, settle
 from etude.errors import ConfigError, UserCodeError
+from etude.optim.clipping import Norm, Value
 from tests.core.test_loop import make_run
 
 
@@ -91,14 +92,14 @@ def test_the_scale_of_low_precision_is_saved():
 
 
 def test_low_precision_learns_as_full_precision_does():
-    full, low = make_run(clip_norm=0.01), make_run(clip_norm=0.01, precision="fp16")
+    full, low = make_run(clip=[Norm(0.01)]), make_run(clip=[Norm(0.01)], precision="fp16")
     fit(full), fit(low)
     assert numbers(low.model) == pytest.approx(numbers(full.model), abs=1e-3)
     assert low.update._stepping.scaler.get_scale() > 1.0
 
 
 def test_values_of_gradients_are_clipped_and_the_norm_before_is_recorded():
-    run = make_run(1, loss=lambda output, target: output.sum() * 100.0, clip_value=0.25)
+    run = make_run(1, loss=lambda output, target: output.sum() * 100.0, clip=[Value(0.25)])
     run.max_epochs = run.total_steps = 1
     seen = []
     run.hooks.add(FunctionHook(lambda run: seen.extend(p.grad.abs().max() for p in run.model.parameters()), "before_update"))  # fmt: skip

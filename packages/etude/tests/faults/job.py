@@ -29,6 +29,7 @@ from etude.core.update import Step
 from etude.data.loader import Loader
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.log import Log
+from etude.optim.clipping import Norm
 from etude.session.session import Session
 
 
@@ -186,7 +187,9 @@ def make_run(variant: Variant, *, workers: int | None = None, place: str = "") -
     }
     per_epoch = None if variant.stream else len(data["train"])
     forward = Forward(model, {"loss": torch.nn.CrossEntropyLoss()})
-    update = Step(forward, {"": optimizer}, accumulate=variant.accumulate, precision=variant.precision, clip_norm=1.0)
+    update = Step(
+        forward, {"": optimizer}, accumulate=variant.accumulate, precision=variant.precision, clip=[Norm(1.0)]
+    )
     log, checkpoint = Log(), Checkpoint(keep=variant.keep, best="loss", debug=variant.debug, folder=place)
     log.every, checkpoint.every = "2step", variant.save
     hooks = [WarmupCosine(), Average(), Evaluating(variant.validate), log, Last(), checkpoint]

@@ -23,6 +23,7 @@ from etude.hooks.schedule import Schedule
 from etude.hooks.statistics import Statistics
 from etude.hooks.timer import Timer
 from etude.hooks.upkeep import EmptyCache, SamplerSeed, SyncBuffers
+from etude.optim.clipping import Norm
 from etude.schedules.curves import Linear
 from etude.schedules.phases import schedules_from
 from tests.hooks.conftest import Keep, small_run
@@ -261,7 +262,7 @@ def test_no_tensor_is_read_between_log_lines():
             return func(*args, **(kwargs or {}))
 
     hooks = [Timer(), Ema(0.01), every(Statistics(per_layer=True), "1step"), Freeze("0", until="1ep")]
-    run = small_run(hooks, clip_norm=1.0, optimizer=lambda m: torch.optim.AdamW(m.parameters(), fused=True))
+    run = small_run(hooks, clip=[Norm(1.0)], optimizer=lambda m: torch.optim.AdamW(m.parameters(), fused=True))
     with Reads():
         fit(run)
     assert Reads.count == 0

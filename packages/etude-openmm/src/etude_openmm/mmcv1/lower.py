@@ -203,20 +203,21 @@ def _optimizers(low: Lowering, *, own_script: bool) -> dict[str, Optimizer]:
         return {}
     clip = low.tree.get("optimizer_config", "grad_clip") or {}
     norm = clip.get("max_norm") if isinstance(clip, Mapping) else None
+    clips = () if norm is None else (Spec(kind="clipping", name="Norm", args={"max": norm}),)
     if "type" not in given and given.get("constructor") not in (None, "DefaultOptimizerConstructor"):
-        return _constructed(low, given, norm)
+        return _constructed(low, given, clips)
     if "type" in given or not all(isinstance(value, Mapping) for value in given.values()):
-        return {"": Optimizer(spec=_optimizer(low, ("optimizer",)), clip_norm=norm)}
-    return {str(name): Optimizer(spec=_optimizer(low, ("optimizer", str(name))), clip_norm=norm) for name in given}
+        return {"": Optimizer(spec=_optimizer(low, ("optimizer",)), clip=clips)}
+    return {str(name): Optimizer(spec=_optimizer(low, ("optimizer", str(name))), clip=clips) for name in given}
 
 
-def _constructed(low: Lowering, given: Mapping[str, Any], norm: Any) -> dict[str, Optimizer]:
+def _constructed(low: Lowering, given: Mapping[str, Any], clips: tuple[Spec, ...]) -> dict[str, Optimizer]:
     """Return the optimizers of a user-defined constructor: one per part that has a type, as far as the config shows."""
     typed = [str(name) for name, value in given.items() if isinstance(value, Mapping) and "type" in value]
     if typed:
-        return {name: Optimizer(spec=_optimizer(low, ("optimizer", name)), clip_norm=norm) for name in typed}
+        return {name: Optimizer(spec=_optimizer(low, ("optimizer", name)), clip=clips) for name in typed}
     spec = Spec(kind="optimizer", name=str(given["constructor"]), at=low.place("optimizer", "constructor"))
-    return {"": Optimizer(spec=spec, clip_norm=norm)}
+    return {"": Optimizer(spec=spec, clip=clips)}
 
 
 def _optimizer(low: Lowering, path: tuple[str, ...]) -> Spec:

@@ -232,7 +232,9 @@ def _optimizer(low: Lowering, path: Path) -> Optimizer | None:
     # A constructor may take keys for itself, as those that let the learning rate decay by layers do.
     taken = tuple(spec.args) if "constructor" in given else ()
     _bind(low, spec, "OPTIMIZERS", given=("params",), also=taken)
-    return Optimizer(spec=spec, clip_norm=clip.get("max_norm") if isinstance(clip, Mapping) else None)
+    norm = clip.get("max_norm") if isinstance(clip, Mapping) else None
+    clips = () if norm is None else (Spec(kind="clipping", name="Norm", args={"max": norm}),)
+    return Optimizer(spec=spec, clip=clips)
 
 
 def _schedulers(low: Lowering) -> None:

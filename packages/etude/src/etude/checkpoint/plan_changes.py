@@ -20,7 +20,7 @@ from etude.config.tree import Path, Tree
 from etude.errors import ConfigError, Finding
 from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
-from etude.plan import Place, Plan, Spec
+from etude.plan import Optimizer, Place, Plan, Spec
 from etude.units import Amount
 
 #: Keys that cannot change the numbers, or that users change to train longer: more epochs, more workers.
@@ -250,7 +250,9 @@ def _flatten(key: str, value: Any, flat: dict[str, Any]) -> None:
         _flatten(key, value.args, flat)
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
-            if field.name not in ("at", "places"):
+            if field.name == "clip" and isinstance(value, Optimizer) and value.short_clip:
+                flat.update({f"{key}.{word}": most for word, most in value.short_clip.items()})
+            elif field.name not in ("at", "places"):
                 _flatten(key if field.name == "spec" else f"{key}.{field.name}", getattr(value, field.name), flat)
     elif isinstance(value, Mapping):
         for name, item in value.items():

@@ -6,7 +6,7 @@ another (a GAN's, say) under a name in the ``UPDATES`` table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial, reduce
 from operator import add
@@ -21,11 +21,11 @@ from etude.core.nonfinite import guard_of
 from etude.core.returned import wrong_loss
 from etude.core.run import Run
 from etude.core.stepping import Scaled, Searching, Stepping, needs_closure
-from etude.dist.layout import norm as norms
 from etude.dist.layout.shards import gradient, set_gradient, whole
 from etude.errors import ConfigError, ReturnError
 from etude.errors.spelling import suggest
-from etude.optim.gradients import ClipNorm, clear
+from etude.optim.clipping import Gradients
+from etude.optim.gradients import clear
 
 
 class Update(Protocol):
@@ -52,17 +52,17 @@ class Step:
         optimizers: Mapping[str, torch.optim.Optimizer],
         *,
         accumulate: int = 1,
-        clip_norm: float | None = None,
-        clip_value: float | None = None,
+        clip: Sequence[Callable[[Gradients], Tensor | None]] = (),
         precision: str = "fp32",
         nonfinite: str = "stop",
         nonfinite_limit: int = 3,
         device: torch.device | str = "cpu",
     ) -> None:
         self.forward, self.optimizers = forward, list(optimizers.values())
-        self.accumulate, self.clip_norm, self.clip_value = accumulate, clip_norm, clip_value
+        self.accumulate, self.clip = accumulate, list(clip)
         self.precision, self.device = precision, torch.device(device)
-        self.params = [p for opt in self.optimizers for group in opt.param_groups for p in group["params"]]
+        groups = [group["params"] for optimizer in self.optimizers for group in optimizer.param_groups]
+        self.params = [param for group in groups for param in group]
         #: Steps since the last update.
         self.pending = 0
         #: Returns the context of the forward pass, in which torch computes in ``precision``: ``with step.autocast():``.
@@ -72,14 +72,13 @@ class Step:
             policy=nonfinite, limit=nonfinite_limit, accumulate=accumulate, precision=precision,
         )  # fmt: skip
         self._stepping = self._special()
-        self._clips = clip_norm is not None or clip_value is not None
-        self._clip_norm = None if clip_norm is None else ClipNorm(self.params, clip_norm, peeks=self._guard.peeks)
+        self._gradients = Gradients(groups, peeks=self._guard.peeks)
         # For `only`: the optimizers by name, the steps of single ones, and what these are made with.
         self._named, self._parts = dict(optimizers), dict[str, Step]()
         self._label, self._inputs = "loss", list[torch.nn.Parameter]()
         self._settings: dict[str, Any] = {
-            "accumulate": accumulate, "clip_norm": clip_norm, "clip_value": clip_value, "precision": precision,
-            "nonfinite": nonfinite, "nonfinite_limit": nonfinite_limit, "device": device,
+            "accumulate": accumulate, "clip": clip, "precision": precision, "nonfinite": nonfinite,
+            "nonfinite_limit": nonfinite_limit, "device": device,
         }  # fmt: skip
 
     def __call__(self, run: Run, batch: Any) -> dict[str, Any]:
@@ -161,7 +160,7 @@ class Step:
         run.acting = "update"
         if self._stepping is not None:
             self._stepping.unscale(self.optimizers)  # before clipping, which has to see the true norm
-        if self._clips:
+        if self.clip:
             run.norm = self._clip(run)
             run.events.put("grad_norm", run.norm)
         run.hooks.before_update(run)
@@ -186,15 +185,13 @@ class Step:
 
     def _clip(self, run: Run) -> Tensor:
         """Clip the gradients of all optimizers together, and return their norm before clipping."""
-        if run.place.is_split:
-            norm = norms.clip(self.params, torch.inf if self.clip_norm is None else self.clip_norm, run.place)
-        elif self._clip_norm is not None:
-            norm = self._clip_norm()
-        else:
-            norm = torch.nn.utils.get_total_norm([param.grad for param in self.params if param.grad is not None])
-        if self.clip_value is not None:
-            torch.nn.utils.clip_grad_value_(self.params, self.clip_value)
-        return norm if run.peers is None else whole(norm)
+        gradients = self._gradients
+        gradients.mesh = run.place if run.place.is_split else None
+        norm = None if getattr(self.clip[0], "measures", False) else gradients.norm()
+        for clip in self.clip:
+            before = clip(gradients)
+            norm = before if norm is None else norm
+        return norm if run.peers is None else whole(norm)  # type: ignore[return-value]
 
     def _drop(self, run: Run, losses: Losses, loss: Tensor) -> None:
         """Drop the group that contains a bad loss."""

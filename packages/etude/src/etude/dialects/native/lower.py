@@ -16,6 +16,7 @@ from etude.errors import ConfigError, Finding
 from etude.errors.spelling import nearest, suggest
 from etude.fast_dataclass import replace
 from etude.plan import (
+    CLIP_KEYS,
     NONFINITE,
     NOWHERE,
     PIPELINE_SCHEDULES,
@@ -54,7 +55,7 @@ STRATEGY_KEYS = {
     ("hsdp",): ("shards",),
 }
 #: Keys of an optimizer's section that are not arguments of the optimizer.
-STEP_KEYS = ("clip_norm", "clip_value", "groups", "params")
+STEP_KEYS = (*CLIP_KEYS, "clip", "groups", "params")
 GROUP_KINDS = ("bias", "norm", "weight", "embedding")
 #: Sections whose values are no specs, so that the plan keeps where they were written.
 _PLACED = (("init_from",), ("train",), ("imports",))
@@ -365,12 +366,22 @@ def _optimizer(fields: Fields) -> Optimizer:
     optimizer = Optimizer(
         groups=groups,
         params=tuple(_strings(fields, "params")),
-        clip_norm=fields.take_positive("clip_norm", float, default=None),
-        clip_value=fields.take_positive("clip_value", float, default=None),
+        clip=_clippings(fields),
         spec=fields.rest_spec("optimizer") or _nothing("optimizer"),
     )
     fields.done()
     return optimizer
+
+
+def _clippings(fields: Fields) -> tuple[Spec, ...]:
+    """Return the clippings that the short keys name, then those of ``clip``."""
+    short = {key: fields.take_positive(key, float, default=None) for key in CLIP_KEYS}
+    made = [
+        Spec(kind="clipping", name=CLIP_KEYS[key], args={"max": most}, at=fields.place(key))
+        for key, most in short.items()
+        if most is not None
+    ]
+    return (*made, *fields.take_specs("clip", "clipping"))
 
 
 def _group(fields: Fields) -> Group:

@@ -26,7 +26,7 @@ _BY_POSITION = {"optimizer": 1, "sampler": 1, "update": 2}
 #: What the engine gives by name, by kind.
 _BY_NAME = {
     "writer": ("folder",),
-    "update": ("accumulate", "clip_norm", "clip_value", "precision", "nonfinite", "nonfinite_limit", "device"),
+    "update": ("accumulate", "clip", "precision", "nonfinite", "nonfinite_limit", "device"),
 }
 #: What a plain function takes as a hook, a loop or a curve: the engine calls it, the config says only this.
 _OF_FUNCTIONS = {"hook": ("point",), "loop": ()}

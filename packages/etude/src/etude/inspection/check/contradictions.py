@@ -44,10 +44,9 @@ def without_step(plan: Plan) -> Iterator[Finding]:
             at = plan.places.get(("train", key), plan.update.at)
             yield Finding(str(at), f"train.{key} does nothing: the update {plan.update.name} decides itself", hint)
     for optimizer in plan.optimizers.values():
-        for key in ("clip_norm", "clip_value"):
-            if getattr(optimizer, key) is not None:
-                text = f"optim.{key} does nothing: the update {plan.update.name} decides itself"
-                yield Finding(str(optimizer.spec.at), text, hint)
+        for key in optimizer.short_clip or ["clip"] * bool(optimizer.clip):
+            text = f"optim.{key} does nothing: the update {plan.update.name} decides itself"
+            yield Finding(str(optimizer.spec.at), text, hint)
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------
