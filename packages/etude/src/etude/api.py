@@ -41,11 +41,6 @@ class Trial:
     device: str = ""
     seed: int | None = None
 
-    @property
-    def shortens(self) -> bool:
-        """Return whether the run is another one than planned, so that warnings about its length mean nothing."""
-        return self.fast_dev_run or self.limit_batches is not None or self.overfit is not None
-
 
 def load_plan(
     config: str | Path, overrides: Sequence[str] = (), *, dialect: str = "", options: dict[str, Any] | None = None
@@ -188,7 +183,7 @@ def build_session(
             tree, flags = dialects.of(plan).with_flags(tree, flags)
         plan = apply_trial(plan, trial)
     options = go_on(options)
-    quiet = options.quiet or (trial is not None and trial.shortens) or not World.from_environment().is_main
+    quiet = (trial is not None and trial.fast_dev_run) or not World.from_environment().is_main
     spoken = dialects.of(plan)
     plan = require_sound(plan, tree, quiet=quiet, here=True, sure=not options.extras.get("no_check"))
     # Noted before building, because building may make folders: those alone are removed if the run never begins.

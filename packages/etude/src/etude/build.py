@@ -527,9 +527,13 @@ def _update(
     known = settings_of_step(plan, clippings(plan, mesh), device)
     if plan.update.name == "Step":
         kind = step_of(forward)
-        step = make(plan.update, forward, optimizers, **known) if kind is Step else kind(forward, optimizers, **known)
+        with placed(list(plan.optimizers.values())[-1].spec.at):
+            step = (
+                make(plan.update, forward, optimizers, **known) if kind is Step else kind(forward, optimizers, **known)
+            )
         return step, step
-    step = Step(forward, optimizers, **known)
+    with placed(list(plan.optimizers.values())[-1].spec.at):
+        step = Step(forward, optimizers, **known)
     found = KINDS["update"].get(plan.update.name, at=str(plan.update.at))
     uses = "step" in inspect.signature(found).parameters
     if group.is_joined() and not uses:

@@ -74,6 +74,7 @@ class Loader:
     bad_samples: int = 10
     options: Mapping[str, Any] = field(default_factory=dict)
     at: Place = NOWHERE
+    places: Mapping[str, Place] = field(default_factory=dict)
 
 
 @record(kw_only=True)

@@ -311,7 +311,8 @@ class Trainer:
         for data in (train, val):
             if data is not None:
                 _require_data(data)
-        size, val_size = (_size_of(data, batch_size, 32, workers) for data in (train, train if val is None else val))
+        size = _size_of(train, batch_size, 32, workers)
+        val_size = None if val is None or (size is not None and _gives_batches(val)) else _size_of(val, batch_size, 32)
         length = _settings(epochs=epochs, steps=steps, validate=validate, max_time=max_time)
         length |= _settings(limit_batches=limit_batches, overfit=overfit)
         saving: dict[str, Any] = {"every": checkpoint, "best": best} if isinstance(checkpoint, str) else {}
@@ -325,7 +326,7 @@ class Trainer:
             "log": logging,
         }
         if val is not None:
-            words["data"]["val"] = describe_data(val, val_size, workers)
+            words["data"]["val"] = describe_data(val, val_size, workers, trains=False)
         if isinstance(checkpoint, Hook):
             words["hooks"] = [describe_hook(checkpoint)]
         plan, tree = self._plan(words)
@@ -578,9 +579,7 @@ def _log_of(log: Any) -> tuple[dict[str, Any], list[Any]]:
 
 def _size_of(data: Data, given: int | None, usual: int, workers: int = 0) -> int | None:
     """Return the batch size for a dataset; None for batches, whose size is not ours to choose."""
-    gives_samples = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)
-    stream = isinstance(data, torch.utils.data.IterableDataset)
-    if not isinstance(data, Loader | torch.utils.data.DataLoader) and (gives_samples or stream):
+    if not _gives_batches(data):
         return usual if given is None else given
     for name, value in (("batch_size", given), ("workers", workers or None)):
         if value is not None:
@@ -588,6 +587,12 @@ def _size_of(data: Data, given: int | None, usual: int, workers: int = 0) -> int
                 f"{name}={value} does nothing: the data is a {type(data).__name__}, which gives batches already"
             )
     return None
+
+
+def _gives_batches(data: Data) -> bool:
+    gives_samples = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)
+    stream = isinstance(data, torch.utils.data.IterableDataset)
+    return isinstance(data, Loader | torch.utils.data.DataLoader) or not (gives_samples or stream)
 
 
 def _as_hook(given: Hook | Callable[[Run], Any]) -> Hook:

@@ -12,11 +12,13 @@ import yaml
 from torch import nn
 
 import etude
+from etude.cli import main
 from etude.data import Digits, TensorData
+from etude.data.collate import Mixup
 from etude.errors import ConfigError, UserError
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.early_stop import EarlyStop
-from etude.metrics import Accuracy
+from etude.metrics import AUROC, Accuracy
 from etude.report.compare import compare
 from etude.schedules.curves import Cosine, Linear
 
@@ -287,3 +289,74 @@ def test_what_stands_where_something_else_is_due_is_told_with_its_place():
     for word, advice in {"logger": r"log=\['wandb'\]", "profiler": "hooks=", "lr_scheduler": "schedule="}.items():
         with pytest.raises(TypeError, match=f"has no parameter '{word}'; write .*{advice}"):
             make(**{word: "wandb"})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "train", "own", "fit", "message"),
+    [
+        (["+data.val.shuffle=true"], None, {}, {"val": torch.utils.data.DataLoader(data(), 4, shuffle=True)},
+         "val is shuffled: results do not depend on the order"),
+        (["+data.train.shuffle=false"], torch.utils.data.DataLoader(data(), 4), {}, {}, "train is not shuffled"),
+        (["optim.lr=0"], None, {"lr": 0.0}, {}, "lr is 0: nothing will be learnt"),
+        (["optim.lr=1000", "train.nonfinite=skip", "train.nonfinite_limit=9"], None,
+         {"lr": 1000.0, "nonfinite": "skip", "nonfinite_limit": 9}, {}, "lr is 1000; SGD learns nothing with more than 100"),
+        (["train.accumulate=99"], None, {"accumulate": 99}, {}, "accumulate is 99, and an epoch has"),
+        (["train.precision=fp16"], None, {"precision": "fp16"}, {}, "precision: fp16 on a CPU is slower"),
+        (["train.limit_batches=500"], None, {}, {"limit_batches": 500}, "limit_batches is 500, and an epoch has"),
+        (["train.overfit=500"], None, {}, {"overfit": 500}, "overfit is 500, and an epoch has"),
+        (["metrics=[AUROC]"], None, {"metrics": [AUROC()]}, {"val": data()}, "AUROC of 10 classes is the mean over each"),
+        (["model.sizes=[64, 20]"], None, {"classes": 20}, {}, "the model gives 20 scores, and the training data has 10 classes"),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_a_setting_that_runs_and_does_something_else_is_told_both_ways(
+    workdir, capfd, overrides, train, own, fit, message
+):
+    Path("c.yaml").write_text(CONFIG)
+    assert main(["train", "c.yaml", "--folder", "config", "-q", "train.epochs=1", *overrides]) == 0
+    said = capfd.readouterr().err
+    assert message in said and ("c.yaml" in said or "override" in said)
+    own = dict(own)
+    model = nn.Linear(64, own.pop("classes", 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=own.pop("lr", 0.01))
+    trainer = etude.Trainer(model, optimizer=optimizer, loss=nn.CrossEntropyLoss(), quiet=True, **own)
+    with pytest.warns(UserWarning, match=message):
+        trainer.fit(data() if train is None else train, epochs=1, **{"batch_size": None if train else 4, **fit})
+
+
+def test_validation_that_mixes_samples_and_two_optimizers_for_one_parameter_are_refused_both_ways(workdir):
+    Path("c.yaml").write_text(CONFIG)
+    with pytest.raises(ConfigError, match=r"c.yaml.*|override.*Mixup mixes the samples of data.val"):
+        etude.load_plan("c.yaml", ["+data.val.collate={type: Mixup, classes: 10}"])
+        etude.train("c.yaml", ["+data.val.collate={type: Mixup, classes: 10}"], options=etude.Options(folder="a"))
+    with pytest.raises(ConfigError, match=r"Mixup mixes the samples of val"):
+        make().fit(data(), val=torch.utils.data.DataLoader(data(), 4, collate_fn=Mixup(10)), epochs=1)
+    several = [
+        "~optim",
+        "optim.a={type: SGD, lr: 0.1, params: ['*']}",
+        "optim.b={type: SGD, lr: 0.1, params: ['*.bias']}",
+    ]
+    message = "the optimizers 'a' and 'b' hold the same parameter, of shape"
+    with pytest.raises(ConfigError, match=message):
+        etude.train("c.yaml", several, options=etude.Options(folder="b"))
+    model = nn.Linear(64, 10)
+    both = {name: torch.optim.SGD(model.parameters(), lr=0.1) for name in "ab"}
+    with pytest.raises(ConfigError, match=message):
+        etude.Trainer(model, optimizer=both, loss=nn.CrossEntropyLoss())
+    assert not Path("a").exists() and not Path("b").exists()
+
+
+def test_rules_of_groups_that_claim_the_same_parameters_for_different_values_are_told(workdir):
+    rules = "groups: [{match: 'layers.0.*', lr_mult: 0.1}, {kind: bias, weight_decay: 0.5}]"
+    Path("c.yaml").write_text(CONFIG.replace("lr: 0.1", f"lr: 0.1, {rules}").replace("[64, 10]", "[64, 8, 10]"))
+    message = r"c.yaml:7: layers.0.bias fits .*kind 'bias': the first rule counts, without weight_decay 0.5"
+    with pytest.warns(UserWarning, match=message):
+        etude.train("c.yaml", options=etude.Options(folder="a", quiet=True))
+
+
+def test_the_first_beta_is_scheduled_by_its_name(workdir):
+    Path("c.yaml").write_text(CONFIG.replace("SGD", "AdamW"))
+    run = etude.train(
+        "c.yaml", ["+schedule.beta1=[{type: Linear, from: 1, to: 0.5}]"], options=etude.Options(folder="a", quiet=True)
+    )
+    assert run.optimizers[""].param_groups[0]["betas"][0] < 0.5

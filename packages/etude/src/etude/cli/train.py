@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="train.seed for this run")
     parser.add_argument("--device", default="", help="cpu, cuda, cuda:1 …")
     parser.add_argument("-D", "--debug", action="store_true", help="first print every registry with its entries")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but warnings and errors")
     add_dialect(parser)
     many = parser.add_argument_group("several processes")
     many.add_argument("--nproc", "--nproc-per-node", type=positive, metavar="N", help="processes on this machine")

@@ -122,6 +122,9 @@ class Evaluation:
         for name, metric in self.metrics.items():
             result = all_ranks.compute(metric)
             require_result(name, metric, result, at=self._place(metric))
+            if getattr(metric, "remark", ""):
+                at, remark, metric.remark = self._place(metric), metric.remark, ""
+                warnings.warn(f"{at}{': ' if at else ''}{remark}", stacklevel=2)
             values |= (found := dict(result) if isinstance(result, Mapping) else {name: result})
             owners |= dict.fromkeys(found, metric)
         results = dict(zip(values, numbers_of(list(values.values())), strict=True))

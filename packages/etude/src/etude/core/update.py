@@ -63,6 +63,7 @@ class Step:
         self.precision, self.device = precision, torch.device(device)
         groups = [group["params"] for optimizer in self.optimizers for group in optimizer.param_groups]
         self.params = [param for group in groups for param in group]
+        _require_apart(optimizers)
         #: Steps since the last update.
         self.pending = 0
         #: Returns the context of the forward pass, in which torch computes in ``precision``: ``with step.autocast():``.
@@ -261,6 +262,17 @@ class Step:
             set_gradient(self.params[int(index)], grad)
         for name, own in state.get("parts", {}).items():
             self.only(name).load_state_dict(own)
+
+
+def _require_apart(optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
+    """Refuse a parameter that two optimizers hold: each step would move it twice."""
+    owners: dict[int, str] = {}
+    for name, optimizer in optimizers.items():
+        for param in (param for group in optimizer.param_groups for param in group["params"]):
+            first = owners.setdefault(id(param), name)
+            if first != name:
+                text = f"the optimizers {first!r} and {name!r} hold the same parameter, of shape {tuple(param.shape)}"
+                raise ConfigError(text, hint="a step would move it twice: give each parameter to one of them")
 
 
 def settle(run: Run) -> None:

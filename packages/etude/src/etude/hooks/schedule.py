@@ -121,10 +121,8 @@ def setters(run: Run, timeline: Timeline) -> list[Set]:
 def _group_setter(optimizer: Any, index: int, target: str) -> Set:
     """Return a setter that looks its group up at every call, because loading a state replaces the groups."""
     group = optimizer.param_groups[index]
-    if target == "momentum" and "momentum" not in group and "betas" in group:
-        return _beta_setter(optimizer, index, 0)
-    if target == "beta2" and "betas" in group:
-        return _beta_setter(optimizer, index, 1)
+    if "betas" in group and (target in ("beta1", "beta2") or (target == "momentum" and "momentum" not in group)):
+        return _beta_setter(optimizer, index, int(target == "beta2"))
     if target not in group or not isinstance(group[target], int | float | Tensor):
         known = [name for name, value in group.items() if isinstance(value, float)]
         raise ConfigError(f"schedule: {type(optimizer).__name__} has no number {target!r}", hint=suggest(target, known))

@@ -149,7 +149,9 @@ def _hits(output: Tensor, target: Tensor, top: int) -> Tensor:
     if top == 1:
         return _guess(output, target) == target
     _require_classes(target)
-    return (output.topk(min(top, output.shape[1]), dim=1).indices == target.unsqueeze(1)).any(1)
+    if top >= (classes := _classes(output)):
+        raise ConfigError(f"the first {top} of {classes} classes hold the right one always", hint="write a smaller top")
+    return (output.topk(top, dim=1).indices == target.unsqueeze(1)).any(1)
 
 
 def _guess(output: Tensor, target: Tensor) -> Tensor:

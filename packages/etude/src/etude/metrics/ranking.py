@@ -5,11 +5,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from etude.errors import ConfigError
+from etude.errors.spelling import suggest
+
 
 class _Scores:
-    """Keeps scores and classes of every sample; one column of scores, or one per class (then the mean over classes)."""
+    """Keeps scores and classes of every sample; one column of scores, or one per class.
 
-    def __init__(self) -> None:
+    Several classes are each compared with all others. ``average`` says how their scores become one: ``macro`` is the
+    mean, ``weighted`` counts a class by its samples.
+    """
+
+    _AVERAGES = ("macro", "weighted")
+    #: What an evaluation warns of, once.
+    remark = ""
+
+    def __init__(self, average: str | None = None) -> None:
+        if average is not None and average not in self._AVERAGES:
+            name = type(self).__name__
+            raise ConfigError(f"{name}: no average is called {average!r}", hint=suggest(average, self._AVERAGES))
+        self.average = average
         self.reset()
 
     def reset(self) -> None:
@@ -37,7 +52,17 @@ class _Scores:
         else:
             shares = scores.softmax(1)
             values = [self._score(shares[:, k], targets == k) for k in range(scores.shape[1])]
-        return torch.stack(values).nanmean()
+            if self.average is None:
+                self.average = "macro"
+                text = f"{type(self).__name__} of {len(values)} classes is the mean over each class against all others"
+                self.remark = f"{text}; write average: macro to say so, or weighted"
+        found = torch.stack(values)
+        if self.average != "weighted":
+            return found.nanmean()
+        several = targets.ndim == 2
+        counts = torch.stack([((targets[:, k] > 0) if several else targets == k).sum() for k in range(len(values))])
+        counts = torch.where(found.isnan(), 0.0, counts.double())
+        return (found.nan_to_num() * counts).sum() / counts.sum()
 
     def _score(self, scores: Tensor, positive: Tensor) -> Tensor:
         raise NotImplementedError
@@ -46,7 +71,8 @@ class _Scores:
 class AUROC(_Scores):
     """The chance that a sample of the class scores higher than one of another; ties count half.
 
-    Several classes are each compared with all others, and the mean is taken. A class that never occurs does not count.
+    Several classes are each compared with all others; ``average`` is ``macro`` (the mean) or ``weighted`` (by their
+    samples). A class that never occurs does not count.
 
     >>> metric = AUROC()
     >>> metric.update(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0, 0, 1, 1]))

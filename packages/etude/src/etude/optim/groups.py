@@ -7,6 +7,7 @@ that matches nothing, or only parameters of earlier rules, is a mistake.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import prod
@@ -89,6 +90,7 @@ def make_groups(named: Sequence[Named], rules: Sequence[Group], defaults: Mappin
         key = (claimed, parameter.depth if deep else -1)
         members.setdefault(key, []).append((parameter, decay))
     _require_use(depth_rules, claims, named, {claimed for claimed, _ in members})
+    _tell_of_two(claims, named)
     return [
         _group(claims[claimed] if claimed >= 0 else None, depth, found, defaults)
         for (claimed, depth), found in sorted(members.items())
@@ -165,6 +167,34 @@ def _require_use(depth_rules: Sequence[Group], claims: Sequence[Group], named: S
         if rule.options or rule.decay_mult != 1.0:
             message = "depth_decay scales the learning rate only; other options need a rule of their own"
             raise ConfigError(message, at=str(rule.at))
+
+
+def _tell_of_two(claims: Sequence[Group], named: Sequence[Named]) -> None:
+    """Warn of parameters that fit two rules with different values, of which only the first one's count."""
+    for number, rule in enumerate(claims):
+        wanted = _values(rule)
+        for first in claims[:number]:
+            taken = _values(first)
+            lost = {key: value for key, value in wanted.items() if taken.get(key) != value}
+            both = [one.name for one in named if fits(rule, one) and _first(claims, one) is first]
+            if lost and both:
+                values = ", ".join(key if "×" in key else f"{key} {value}" for key, value in lost.items())
+                more = f" and {len(both) - 1} more fit" if len(both) > 1 else " fits"
+                text = f"{both[0]}{more} {_told(first)} and {_told(rule)}: the first rule counts, without {values}"
+                warnings.warn(f"{rule.at}{': ' if rule.at.file else ''}{text}", stacklevel=2)
+
+
+def _first(claims: Sequence[Group], named: Named) -> Group | None:
+    return next((rule for rule in claims if fits(rule, named)), None)
+
+
+def _values(rule: Group) -> dict[str, Any]:
+    """Return what a rule sets."""
+    own = {key: value for key, value in rule.options.items() if key != "name"}
+    for name, factor in (("lr", rule.lr_mult), ("weight_decay", rule.decay_mult)):
+        if factor != 1.0:  # a factor of 0 is the value 0
+            own[f"{name} × {factor:g}" if factor else name] = factor
+    return own
 
 
 def _near(rule: Group, named: Sequence[Named]) -> str:

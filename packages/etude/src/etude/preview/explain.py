@@ -52,6 +52,9 @@ class Facts:
     frozen: tuple[str, ...] = ()
     #: None for a stream, whose end nobody knows.
     eval_batches: int | None = 0
+    #: Of the training data, without a limit; None if nobody knows.
+    batches: int | None = None
+    device: str = ""
     checkpoint_bytes: int = 0
 
 

@@ -30,6 +30,8 @@ def facts_of(run: Run) -> Facts:
         groups=tuple(_groups(run)),
         frozen=tuple(hook.describe() for hook in run.hooks if isinstance(hook, Freeze)),
         eval_batches=length_of(run.data.get("val")),
+        batches=length_of(run.data.get("train")),
+        device=next((parameter.device.type for parameter in run.model.parameters()), ""),
         checkpoint_bytes=checkpoint_bytes(run),
     )
 

@@ -105,7 +105,10 @@ class FirstOutput(Hook):
         if not isinstance(output, Tensor) or output.ndim != 2 or not output.is_floating_point():
             return
         seen = output.detach().float()
+        target = run.outputs["target"]
         for name, loss in run.update.forward.losses.items():  # type: ignore[attr-defined]
+            if isinstance(_loss(loss), _OF_CLASSES) and isinstance(target, Tensor) and target.ndim == 1:
+                _tell_of_classes(run, name, output.shape[1])
             if isinstance(_loss(loss), torch.nn.NLLLoss) and bool((seen > 1e-3).any()):
                 most = f"{float(seen.max()):.3g}"
                 raise ReturnError(
@@ -119,6 +122,33 @@ class FirstOutput(Hook):
                     "logits: it applies softmax once more. Leave out the model's softmax",
                     stacklevel=2,
                 )
+
+
+def _tell_of_classes(run: Run, loss: str, outputs: int) -> None:
+    """Warn of scores for classes that the data does not have: a head of another size trains, and looks fine."""
+    loader = run.data.get("train")
+    classes = classes_of(getattr(loader, "dataset", getattr(getattr(loader, "loader", None), "dataset", None)))
+    if classes is not None and outputs > classes:
+        text = f"the model gives {outputs} scores, and the training data has {classes} classes"
+        warnings.warn(f"{place_of_loss(run, loss)}{text}", stacklevel=2)
+
+
+def classes_of(dataset: Any) -> int | None:
+    """Return how many classes a dataset has, through wrappers; None if it does not tell.
+
+    >>> from etude.data import TensorData
+    >>> classes_of(TensorData(torch.zeros(3, 2), torch.tensor([0, 4, 1])))
+    5
+    """
+    while dataset is not None:
+        named = getattr(dataset, "classes", None)
+        if isinstance(named, int | list | tuple) and not isinstance(named, bool):
+            return named if isinstance(named, int) else len(named)
+        labels = (getattr(dataset, "tensors", None) or (None,))[-1]
+        if isinstance(labels, Tensor) and labels.ndim == 1 and labels.dtype == torch.int64 and len(labels):
+            return int(labels.max()) + 1
+        dataset = getattr(dataset, "dataset", None)
+    return None
 
 
 def _loss(loss: Any) -> Any:

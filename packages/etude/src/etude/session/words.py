@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from etude.builtins import COLLATES
 from etude.config.tree import Tree
 from etude.core.evaluation import metric_name
 from etude.core.hook import FunctionHook, Hook
@@ -37,6 +38,8 @@ _ARGUMENTS = {
 }  # fmt: skip
 _KEY = re.compile(r"\b(?:(?:data\.train|log|checkpoint|train|optim|data)\.)(\w+)")
 _MOST_NUMBERS = 64
+#: Samplers of torch's loaders, and whether they shuffle.
+_ORDERS = {torch.utils.data.RandomSampler: True, torch.utils.data.SequentialSampler: False}
 
 
 def checked(values: Mapping[str, Any], schedules: Sequence[Schedule] = (), *, whole: bool = True) -> tuple[Plan, Tree]:
@@ -105,7 +108,7 @@ def describe_optimizer(optimizer: Any, **more: Any) -> dict[str, Any]:
     return {"type": name_of(optimizer), **_plain(own), **({"more_groups": rest} if rest else {}), **told}
 
 
-def describe_data(data: Any, batch_size: int | None, workers: int) -> dict[str, Any]:
+def describe_data(data: Any, batch_size: int | None, workers: int, *, trains: bool = True) -> dict[str, Any]:
     """Return the section of one split: of a dataset with the loader's settings, of batches with their own."""
     inner = getattr(data, "dataset", None)
     dataset = data if batch_size is not None or inner is None else inner
@@ -120,6 +123,10 @@ def describe_data(data: Any, batch_size: int | None, workers: int) -> dict[str, 
         for key in ("batch_size", "drop_last", "num_workers"):
             value = getattr(data, key, None)
             told["dataset"] |= {key: value} if value else {}
+        shuffled = _ORDERS.get(type(getattr(data, "sampler", None)))
+        told |= {"shuffle": shuffled} if shuffled is (not trains) else {}
+        if name_of(getattr(data, "collate_fn", None)) in COLLATES:
+            told["collate"] = describe(data.collate_fn)
     return told
 
 

@@ -341,6 +341,7 @@ def _loader(fields: Fields) -> Loader:
         bad_samples=fields.take_positive("bad_samples", default=10),
         options=_taken(fields, {"timeout": float, "retries": int, "restarts": int, "start_method": str}),
         at=fields.place(),
+        places=_places(fields),
     )
     if "batch_size" in fields and loader.batch_size_per_rank is not None:
         fields.error(

@@ -102,6 +102,7 @@ class Binder:
             self._check_rules(optimizer, words[name])
         for schedule in plan.schedules:
             known = words.get(schedule.optimizer or next(iter(words), ""))
+            known = [*known, "beta1", "beta2"] if known is not None and "betas" in known else known
             if known is None or schedule.target.startswith("model.") or schedule.target in (*known, *_TARGETS):
                 continue
             at = schedule.phases[0].at if schedule.phases else ""

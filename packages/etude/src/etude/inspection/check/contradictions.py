@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from etude.errors import ConfigError, Finding
 from etude.errors.spelling import nearest, suggest
+from etude.inspection.check.oddities import oddities
 from etude.inspection.check.results import is_certain, is_recorded, names_of, result_names
 from etude.inspection.length import check_length, length_of
 from etude.plan import Phase, Plan, Schedule, Spec, Training
@@ -29,7 +30,7 @@ def contradictions(plan: Plan, *, unknown: Collection[str] = ()) -> list[Finding
     nothing can be said."""
     return [
         *check_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan, unknown), *_written(plan),
-        *_owners(plan), *_metrics(plan, unknown), *_judged(plan), *_directions(plan), *_silent(plan),
+        *_owners(plan), *_metrics(plan, unknown), *_judged(plan), *_directions(plan), *oddities(plan),
         *_shards(plan), *_retention(plan), *_numbers(plan), *_losses(plan),
         *_kinds_of_targets(plan),
     ]  # fmt: skip
@@ -179,33 +180,6 @@ def _directions(plan: Plan) -> Iterator[Finding]:
         if usual and mode in ("min", "max") and mode != usual:
             text = f"{spec.name}: mode {mode!r} takes the worst {name} for the best"
             yield Finding(str(spec.place("mode")), text, f"leave `mode` out, or write {usual}", "warning")
-
-
-def _silent(plan: Plan) -> Iterator[Finding]:
-    """Report settings that run, and do something else than they say."""
-    if plan.train.nonfinite == "rollback" and not any(hook.spec.name == "Checkpoint" for hook in plan.hooks):
-        at = plan.places.get(("train", "nonfinite"), "")
-        yield Finding(str(at), "train.nonfinite: rollback needs checkpoints to go back to, and the run keeps none")
-    for spec in (hook.spec for hook in plan.hooks if hook.spec.name == "EMA"):
-        share = spec.args.get("momentum")
-        if isinstance(share, float) and 0.5 < share <= 1:
-            text = f"EMA: momentum {share:g} is the share of the new weights, so that almost nothing is averaged"
-            yield Finding(
-                str(spec.place("momentum")), text, f"write {1 - share:.6g} for a decay of {share:g}", "warning"
-            )
-    for optimizer in plan.optimizers.values():
-        for group in optimizer.groups:
-            for key in ("lr_mult", "decay_mult"):
-                if getattr(group, key) < 0:
-                    yield Finding(str(group.at), f"{key} is {getattr(group, key):g}; it cannot be negative")
-    train, val = plan.data.get("train"), plan.data.get("val")
-    if train is not None and val is not None and train.dataset.args and _is_same(train.dataset, val.dataset):
-        text = f"data.val is the data of data.train ({val.dataset.name} with the same arguments)"
-        yield Finding(str(val.dataset.at), text, "results on it say nothing about new data", "warning")
-
-
-def _is_same(one: Spec, other: Spec) -> bool:
-    return one.name == other.name and dict(one.args) == dict(other.args) and "samples" not in one.args
 
 
 def _written(plan: Plan) -> Iterator[Finding]:

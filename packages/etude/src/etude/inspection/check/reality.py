@@ -10,9 +10,10 @@ from fnmatch import fnmatchcase
 
 from etude.errors import Finding
 from etude.errors.spelling import nearest
+from etude.inspection.check.oddities import half_on_cpu
 from etude.plan import Plan
 from etude.preview.explain import Facts
-from etude.units import Amount, human
+from etude.units import Amount, counted, human
 
 _DEFAULT_KEPT = 3
 _CHECKPOINTS = "checkpoints"
@@ -27,6 +28,8 @@ def check_facts(plan: Plan, facts: Facts, *, parameters: Sequence[str] = (), fol
         *_data(plan, facts),
         *_rules(plan, parameters),
         *_lengths(plan, facts),
+        *_amounts(plan, facts),
+        *(half_on_cpu(plan) if facts.device == "cpu" and plan.train.device != "cpu" else ()),
         *_disk(plan, facts, folder or plan.folder),
     ]
 
@@ -71,6 +74,24 @@ def _lengths(plan: Plan, facts: Facts) -> Iterator[Finding]:
         if steps is not None and steps > total:
             text = f"the schedule of {schedule.target} continues until step {steps}, but the run has {total}"
             yield Finding(str(schedule.phases[-1].at), text, "`until: end` follows the run", "warning")
+
+
+def _amounts(plan: Plan, facts: Facts) -> Iterator[Finding]:
+    """Report a limit that leaves nothing out, and gradients that are collected for longer than an epoch."""
+    if not facts.batches:
+        return
+    for key in ("limit_batches", "overfit"):
+        limit = getattr(plan.train, key)
+        if limit is not None and limit > facts.batches:
+            at = plan.places.get(("train", key), "")
+            text = f"train.{key} is {limit}, and an epoch has {facts.batches} batches: nothing is left out"
+            yield Finding(str(at), text, severity="warning")
+    group, steps = plan.train.accumulate, facts.steps_per_epoch or 0
+    if group > steps:
+        at = plan.places.get(("train", "accumulate"), "")
+        text = f"train.accumulate is {group}, and an epoch has {counted(steps, 'step')}"
+        rare = "the whole run makes one update" if group >= (facts.total_steps or group + 1) else ""
+        yield Finding(str(at), text, rare or "one update takes more than an epoch", "warning")
 
 
 def _disk(plan: Plan, facts: Facts, folder: str) -> Iterator[Finding]:
