@@ -24,8 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reverse", action="store_true", help="reverse the order")
     parser.add_argument("--state", action="append", default=[], metavar="S", help="only runs in state S")
     parser.add_argument(
-        "--filter", default="", metavar="TEXT", help="only runs whose name or differing keys contain TEXT"
-    )
+        "--filter", default="", metavar="TERMS",
+        help="only runs that fulfil all of: words or patterns (digits*) of name, state or differing keys, and "
+        "'accuracy>0.95', 'optim.lr<=1e-3', 'model.type=MLP', -word",
+    )  # fmt: skip
     parser.add_argument("--limit", type=int, metavar="N", help="at most N runs")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--csv", action="store_true", help="print CSV")
@@ -35,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from etude.errors import UserError, printable
+    from etude.report.query import matching
     from etude.report.runs import changed_keys, find_runs, metric_of, sort_runs, summarise, unusual_keys
 
     _check_states(args.state)
@@ -52,13 +55,8 @@ def run(args: argparse.Namespace) -> int:
         different = sorted({key for own in changed.values() for key in own})
         hint = suggest(args.sort, [*known, *_SORTS, *different])
         raise UserError(f"no run has a metric or key {args.sort!r}; {hint}")
-    words = args.filter.lower()
-    kept = [
-        one
-        for one in sort_runs(runs, args.sort, reverse=args.reverse)
-        if (not args.state or one.state in args.state)
-        and (words in one.name.lower() or words in _changes(changed[one.path]).lower())
-    ][: args.limit]
+    listed = [one for one in matching(args.filter, runs, changed) if not args.state or one.state in args.state]
+    kept = sort_runs(listed, args.sort, reverse=args.reverse)[: args.limit]
     if args.json:
         print(json.dumps([_record(one, changed[one.path]) for one in kept], indent=1, default=str))
     elif args.csv:
