@@ -94,7 +94,7 @@ WRITERS: dict[str, str] = {
     "csv": "etude.events.csv:Csv",
     "dvclive": "etude.events.trackers.local:DvcLive",
     "jsonl": "etude.events.jsonl:JsonLines",
-    "media": "etude.events.trackers.media:Media",
+    "media": "etude.events.media:Media",
     "mlflow": "etude.events.trackers.mlflow:Mlflow",
     "neptune": "etude.events.trackers.neptune:Neptune",
     "swanlab": "etude.events.trackers.local:SwanLab",

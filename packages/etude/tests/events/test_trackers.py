@@ -11,15 +11,13 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from etude import WRITERS
 from etude.errors import MissingExtra
 from etude.events.record import Events, Record
+from etude.events.system import System
 from etude.events.trackers import outbox
-from etude.events.trackers.media import Media
-from etude.events.trackers.system import System
 from etude.events.trackers.tracker import Job, Tracker, best_checkpoint
 from tests import zygote
 from tests.cli.commands import CONFIG, Commands
@@ -244,17 +242,6 @@ def test_the_best_checkpoint_is_found(tmp_path):
     assert best_checkpoint(tmp_path, {"checkpoint.best": "accuracy"}).name == "step-000000002"
     assert best_checkpoint(tmp_path, {}).name == "step-000000003"
     assert best_checkpoint(tmp_path / "none", {}) is None
-
-
-def test_images_are_kept_as_files(tmp_path):
-    media = Media(tmp_path, keep=2)
-    for step in (1, 2, 3):
-        media.write(record(step, media=[("image", "a/../b", np.ones((4, 4, 3))), ("text", "note", "hello")]))
-    assert [path.name for path in sorted((tmp_path / "media").glob("*.png"))] == [
-        "a-..-b-000000002.png",
-        "a-..-b-000000003.png",
-    ]
-    assert (tmp_path / "media" / "note-000000001.txt").read_text() == "hello"
 
 
 def test_system_values_are_percentages_and_megabytes():

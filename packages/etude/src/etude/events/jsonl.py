@@ -17,6 +17,7 @@ from typing import Any
 
 from etude.errors import ConfigError
 from etude.events.record import TIMING_PREFIXES, Record
+from etude.events.system import System
 
 #: Bytes of lines that are kept while a disk is full; beyond that the file is given up.
 MOST_KEPT = 8 << 20
@@ -27,6 +28,8 @@ TIMING_OFFSET = "timing_offset"
 class Jsonl:
     """Writes one object per line, and counts the bytes, so that a resume can drop what came after its checkpoint.
 
+    Every ten seconds a line of timings says how busy the machine is.
+
     Lines that the disk does not take are kept in memory, up to :data:`MOST_KEPT` bytes, and written when it does again.
     """
 
@@ -36,6 +39,7 @@ class Jsonl:
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._offset = os.lseek(self._fd, 0, os.SEEK_END)
         self._kept = b""
+        self._system = System(self.path.parent) if timing else None
 
     def write(self, record: Record) -> None:
         values = {
@@ -43,6 +47,8 @@ class Jsonl:
         }
         if not values and (self.timing or record.values or record.media):
             return
+        if self._system is not None and self._system.is_due():
+            values |= self._system.read()
         head: dict[str, Any] = {"step": record.step, "epoch": record.epoch, "split": record.split}
         if self.timing:
             head["time"] = round(record.time, 3)

@@ -21,6 +21,8 @@ from etude.errors import printable
 TIMING_PREFIXES = ("time/", "memory/", "throughput/", "system/")
 
 
+#: What :meth:`Events.put_media` takes; ``artifact`` is a file for trackers that keep files.
+KINDS = ("image", "histogram", "table", "text", "artifact")
 _KIND = attrgetter("dtype", "device", "ndim")
 #: How many values of a name are kept one by one until they are written.
 MANY = 1000
@@ -110,11 +112,17 @@ class Events:
         values.clear()
 
     def put_media(self, kind: str, name: str, value: Any) -> None:
-        """Record an ``image`` (H×W×C array), a ``histogram`` (any array) or a ``text``, as it is now.
+        """Record an ``image`` (H×W×C array), a ``histogram`` (any array), a ``table`` or a ``text``, as it is now.
 
-        Writers get it with the next record, under the step at which it was put. The second of a name at one step is
-        called ``name/2``.
+        A table is a list of mappings, a mapping of columns, or a data frame. Writers get it with the next record,
+        under the step at which it was put. The second of a name at one step is called ``name/2``.
         """
+        if kind not in KINDS:
+            raise ValueError(f"put_media({kind!r}, {name!r}): {kind!r} is not one of {', '.join(KINDS)}")
+        if kind == "table":
+            from etude.events.media import table_text
+
+            value = table_text(value)
         # A copy: training may change a tensor before a tracker's thread reads it.
         if hasattr(value, "detach"):
             value = value.detach().clone()

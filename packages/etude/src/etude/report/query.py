@@ -24,9 +24,9 @@ Test = Callable[[RunInfo], bool]
 def matching(text: str, runs: Iterable[RunInfo], changed: Mapping[Any, Mapping[str, Any]]) -> list[RunInfo]:
     """Return the runs that fulfil every term of ``text``; ``changed`` has the keys of each that differ.
 
-    A term is a word or pattern of the name, state, dialect or differing keys, ``KEY=VALUE`` (``!=``, ``~`` for a regular
-    expression), or ``KEY<NUMBER``, where KEY is a metric (its best value), a key of the plan or its end, or one of
-    :data:`FIELDS`. A minus sign before a word excludes.
+    A term is a word or pattern of the name, state, dialect or differing keys, ``KEY=VALUE`` (or ``!=``; ``~`` searches
+    for a regular expression), or ``KEY<NUMBER``. KEY is a metric (its best value), a key of the plan or its end, or one
+    of :data:`FIELDS`. A minus sign before a word excludes.
     """
     runs = list(runs)
     tests = [_test(term, runs, changed) for term in _terms(text)]

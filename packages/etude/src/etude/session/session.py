@@ -29,6 +29,7 @@ from etude.errors import ConfigError, Diverged, EtudeError, ResumeError, SaveErr
 from etude.events.console import Console, number
 from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
+from etude.events.media import Media
 from etude.hooks.signals import SIGNALS
 from etude.ledger.rows import FILE as LEDGER
 from etude.ledger.writer import Ledger, Noting
@@ -334,7 +335,10 @@ class Session:
             own.append(Ledger(run.folder / LEDGER))
             run.hooks.add(Noting(own[-1]))
         named = self.plan.writers if self.plan is not None else ()
-        return own + [make(spec, folder=run.folder) for spec in named] + self.writers
+        given = [make(spec, folder=run.folder) for spec in named] + self.writers
+        if not any(isinstance(writer, Media) for writer in given):
+            own.append(Media(run.folder))
+        return own + given
 
     def _where(self) -> dict[str, Any]:
         run, latest = self.run, self.run.events.latest

@@ -60,24 +60,6 @@ def finite(values: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-def as_array(value: Any) -> Any:
-    """Return a tensor or nested list as a numpy array."""
-    import numpy as np
-
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-
-
-def as_picture(value: Any) -> Any:
-    """Return an image as bytes, H × W or H × W × C, from floats of 0 to 1 or bytes in either order of channels."""
-    array = as_array(value)
-    if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 3, 4):
-        array = array.transpose(1, 2, 0)
-    if array.dtype.kind == "f":
-        array = (array.clip(0, 1) * 255).round()
-    array = array.astype("uint8")
-    return array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
-
-
 def files_in(path: Path) -> list[tuple[str, Path]]:
     """Return the files of a folder with their names relative to it; a file alone under its own name."""
     if not path.is_dir():

@@ -14,10 +14,11 @@ from typing import Any
 from etude.config import run_files
 from etude.config.dump import flat
 from etude.config.files import read_json, replace_text
+from etude.events.media import as_array, as_picture
 from etude.events.record import TIMING_PREFIXES, Record
+from etude.events.system import System
 from etude.events.trackers.outbox import Outbox
-from etude.events.trackers.service import Service, as_array, as_picture
-from etude.events.trackers.system import System
+from etude.events.trackers.service import Service
 from etude.fast_dataclass import field, record
 
 IDS = "trackers.json"
@@ -116,7 +117,7 @@ class Tracker(Service):
                 self.image(name, as_picture(value), record.step)
             elif kind == "histogram":
                 self.histogram(name, as_array(value), record.step)
-            elif kind == "text":
+            elif kind in ("text", "table"):
                 self.text(name, str(value), record.step)
             elif kind == "artifact":
                 self.artifact(name, Path(value))

@@ -1,8 +1,9 @@
-"""Reads how busy the machine is: CPU, memory, and GPUs where there are any."""
+"""Reads how busy the machine is: CPU, memory, disk, and GPUs where there are any."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from contextlib import suppress
@@ -12,9 +13,13 @@ _PAUSE = 10.0
 
 
 class System:
-    """``system/cpu_percent`` (of all cores, since the last reading), memory of this process, of the machine, GPUs."""
+    """``system/cpu_percent`` (of all cores, since the last reading), memory of this process, of the machine, GPUs.
 
-    def __init__(self) -> None:
+    With a ``folder``, also how full its disk is.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
         self._before = self._clocks()
         self._read_at = float("-inf")
 
@@ -35,6 +40,10 @@ class System:
             lines = Path("/proc/meminfo").read_text().splitlines()
             facts = {line.split(":")[0]: int(line.split()[1]) for line in lines}
             values["system/memory_percent"] = 100 * (1 - facts["MemAvailable"] / facts["MemTotal"])
+        if self._folder is not None:
+            with suppress(OSError):
+                disk = shutil.disk_usage(self._folder)
+                values["system/disk_percent"] = 100 * disk.used / disk.total
         return values | _gpus()
 
     @staticmethod
