@@ -3,13 +3,18 @@ from __future__ import annotations
 import json
 import re
 import select
+import shutil
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
 
 import pytest
+from playwright.sync_api import sync_playwright
 
+LONG = 120_000
+#: Milliseconds between two looks at a page. By default every frame is looked at, and so drawn.
+POLLING = 200
 CODE = "import sys; from etude.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -63,3 +68,37 @@ def root(tmp_path):
     make_run(folder, "a/20261116-100000", scale=1.0)
     make_run(folder, "b/20261116-110000", scale=2.0)
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert found, "these tests need chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(browser, address, **settings):
+    """A page whose console stays clean and that never asks another host for anything."""
+    context = browser.new_context(**({"viewport": {"width": 1300, "height": 850}} | settings))
+    context.set_default_timeout(LONG)
+    page = context.new_page()
+    wrong, hosts = [], set()
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("dialog", lambda dialog: (wrong.append("a dialog was opened"), dialog.dismiss()))
+    page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+    page.goto(address)
+    try:
+        yield page
+        assert not wrong
+        assert all(host.startswith(("127.0.0.1", "")) and "." not in host.replace("127.0.0.1", "") for host in hosts)
+    finally:
+        context.close()
+
+
+def chart(page, metric):
+    return page.locator(f'.chart[data-metric="{metric}"]')

@@ -4,59 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from tests import zygote
-from tests.board.conftest import CODE, make_run, serving
+from tests.board.conftest import CODE, LONG, POLLING, chart, make_run, opened, serving
 from tests.cli.commands import CONFIG
 from tests.sampling import ALL
 
-LONG = 120_000
-#: Milliseconds between two looks at a page. By default every frame is looked at, and so drawn.
-POLLING = 200
 HOSTILE = "<img src=x onerror=alert(1)>"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert found, "these tests need chromium: apt-get install chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
-
-
-@contextmanager
-def opened(browser, address, **settings):
-    """A page whose console stays clean and that never asks another host for anything."""
-    context = browser.new_context(**({"viewport": {"width": 1300, "height": 850}} | settings))
-    context.set_default_timeout(LONG)
-    page = context.new_page()
-    wrong, hosts = [], set()
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("dialog", lambda dialog: (wrong.append("a dialog was opened"), dialog.dismiss()))
-    page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
-    page.goto(address)
-    try:
-        yield page
-        assert not wrong
-        assert all(host.startswith(("127.0.0.1", "")) and "." not in host.replace("127.0.0.1", "") for host in hosts)
-    finally:
-        context.close()
-
-
-def chart(page, metric):
-    return page.locator(f'.chart[data-metric="{metric}"]')
 
 
 def test_open_search_overlay_compare_and_keys(browser, root):
@@ -69,7 +30,7 @@ def test_open_search_overlay_compare_and_keys(browser, root):
         expect(page.locator("#table tbody tr")).to_have_count(2, timeout=LONG)
         page.locator("#table th", has_text="val/accuracy").click()
         expect(page.locator("#table tbody tr").first).to_contain_text("a/20261116-100000", timeout=LONG)
-        page.keyboard.press("4")
+        page.keyboard.press("5")
         expect(page.locator("#compare")).to_contain_text("optim.lr", timeout=LONG)
         expect(page.locator("#compare .better").first).to_be_visible(timeout=LONG)
         page.keyboard.press("1")
@@ -84,7 +45,7 @@ def test_open_search_overlay_compare_and_keys(browser, root):
         for step in range(1, 12):
             (root / "a/20261116-100000/checkpoints" / f"step-{step:09}").mkdir(parents=True)
         (root / "a/20261116-100000/checkpoints/best").write_text("step-000000002\n")
-        page.keyboard.press("3")
+        page.keyboard.press("4")
         expect(page.locator("#details tr", has=page.locator(".chip"))).to_have_text("step-000000002best", timeout=LONG)
         expect(page.locator("#details")).to_contain_text("and 2 older", timeout=LONG)
         page.keyboard.press("?")

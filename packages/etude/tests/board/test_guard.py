@@ -58,7 +58,7 @@ def test_paths_outside_the_folder_are_not_there(board, root):
     for name in ("../secret.txt", "..", "/etc", "a/../../secret.txt", ""):
         assert board.get("/api/run", params={"run": name}).status_code == 404
         assert board.get("/api/curves", params={"run": name}).json() == {}
-        assert board.get("/api/diff", params={"a": name, "b": "a/20261116-100000"}).status_code == 404
+        assert board.get("/api/diff", params={"run": [name, "a/20261116-100000"]}).status_code == 404
 
 
 def test_headers_keep_the_page_to_itself(board):
@@ -82,7 +82,7 @@ def test_curves_details_and_differences(board):
     assert between[names[0]]["curves"]["train/loss"]["x"] == [5, 6]  # the line through an empty range
     assert between[names[0]]["curves"]["val/accuracy"]["x"] == [20]
     assert board.get("/api/run", params={"run": names[0]}).json()["log"][-1] == "last line <b>bold</b>"
-    kinds = {one["kind"] for one in board.get("/api/diff", params={"a": names[0], "b": names[1]}).json()}
+    kinds = {one["kind"] for one in board.get("/api/diff", params={"run": names[:2]}).json()}
     assert kinds == {"plan", "metric"}
 
 

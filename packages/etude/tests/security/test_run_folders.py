@@ -92,7 +92,7 @@ def test_the_board_follows_no_link_out_of_the_folder_of_a_run(workdir: Path, nam
     assert SECRET not in shown.stdout
     with serving(Path("runs")) as address, httpx.Client(base_url=address, timeout=60) as board:
         answers = [board.get("/api/runs"), board.get("/api/run?run=a"), board.get("/api/curves?run=a"),
-                   board.get("/api/diff?a=a&b=b")]  # fmt: skip
+                   board.get("/api/diff?run=a&run=b")]  # fmt: skip
         assert all(answer.status_code == 200 and SECRET not in answer.text for answer in answers)
 
 

@@ -32,7 +32,10 @@ _HEARTBEAT = 15.0
 _COMPILE_AT_ONCE = b"//# allFunctionsCalledOnLoad\n"
 _STATIC = {
     "board.css": ("etude.board", "text/css"),
-    "board.js": ("etude.board", "text/javascript"),
+    **{
+        f"{name}.js": ("etude.board", "text/javascript")
+        for name in ("board", "curves", "details", "hparams", "list", "state")
+    },
     "page.css": ("etude.report", "text/css"),
     "charts.js": ("etude.report", "text/javascript"),
 }
@@ -50,6 +53,9 @@ def make_app(root: Path, *, hosts: tuple[str, ...] = (), token: str = "") -> Sta
         Route("/api/curves", board.curves),
         Route("/api/run", board.run),
         Route("/api/diff", board.diff),
+        Route("/api/match", board.match),
+        Route("/api/media", board.media),
+        Route("/media", board.medium),
         Route("/events", board.events),
     ]
     return Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts, token=token)])
@@ -107,9 +113,30 @@ class Board:
         return _json(found) if found is not None else PlainTextResponse("no such run\n", status_code=404)
 
     async def diff(self, request: Request) -> Response:
-        query = request.query_params
-        found = await run_in_threadpool(self.index.differences, query.get("a", ""), query.get("b", ""))
+        names = request.query_params.getlist("run")[:_MOST_RUNS]
+        found = await run_in_threadpool(self.index.differences, names)
         return _json(found) if found is not None else PlainTextResponse("no such run\n", status_code=404)
+
+    async def match(self, request: Request) -> Response:
+        """Return the names of the runs that a filter selects, or what is wrong with it."""
+        try:
+            names = await run_in_threadpool(self.index.matching, request.query_params.get("filter", ""))
+        except UserError as error:
+            return _json({"error": str(error)})
+        return _json({"names": names})
+
+    async def media(self, request: Request) -> Response:
+        found = await run_in_threadpool(self.index.media, request.query_params.get("run", ""))
+        return _json(found) if found is not None else PlainTextResponse("no such run\n", status_code=404)
+
+    async def medium(self, request: Request) -> Response:
+        query = request.query_params
+        file = query.get("file", "")
+        found = await run_in_threadpool(self.index.medium, query.get("run", ""), file)
+        if found is None:
+            return PlainTextResponse("no such file\n", status_code=404)
+        # A text of a run is never a page.
+        return Response(found, media_type="image/png" if file.endswith(".png") else "text/plain; charset=utf-8")
 
     async def events(self, request: Request) -> Response:
         # nginx in front of it would otherwise hold the stream back.

@@ -14,8 +14,11 @@ from typing import Any
 
 from etude.config import run_files
 from etude.errors import UserError
-from etude.report.compare import compare, plan_of
+from etude.events.media import media_files
+from etude.report.axes import axes_of
+from etude.report.compare import KINDS, compare, plan_of
 from etude.report.downsample import thin
+from etude.report.query import matching
 from etude.report.records import Curve, Records, record_files
 from etude.report.runs import RunInfo, changed_keys, find_runs, name_of, summarise, unusual_keys
 from etude.report.status import FAILED, FINISHED, RUNNING, UNKNOWN
@@ -25,6 +28,8 @@ from etude.report.text import best_checkpoint, checkpoints, log_tail, spent_time
 _WHOLE = 8 << 20
 #: Runs whose curves stay in memory.
 _MOST_OPEN = 32
+#: A medium of more bytes is not shown.
+_LARGEST = 16 << 20
 #: Seconds that one refresh reads runs for: a list of thousands is there at once, and fills in.
 _BUDGET = 0.5
 #: Seconds between two searches for new run folders.
@@ -149,17 +154,17 @@ class Index:
                     key: thin(shown.curves.get(key, Curve()), points, low=least, high=most, around=curve)
                     for key, curve in {**shown.curves, **records.curves}.items()
                 }
-                found[name] = {"curves": curves, "sampled": shown.sampled, "bad": records.bad_lines}
+                axes = axes_of(records, self._info(name))
+                found[name] = {"curves": curves, "axes": axes, "sampled": shown.sampled, "bad": records.bad_lines}
         return found
 
     def details(self, name: str) -> dict[str, Any] | None:
         """Return what is known about one run beside its curves; None for a run that is not there."""
         with self._lock:
             path = self._folders.get(name)
-            known = self._infos.get(name)
         if path is None:
             return None
-        status, info = run_files.status(path), known[1] if known is not None else summarise(path, self.root)
+        status, info = run_files.status(path), self._info(name)
         return {
             **self._lines.get(name, {}),
             "best_steps": {key: step for key, (_, step) in info.best.items()},
@@ -174,12 +179,61 @@ class Index:
             "log": log_tail(path, 200),
         }
 
-    def differences(self, a: str, b: str) -> list[dict[str, Any]] | None:
+    def matching(self, text: str) -> list[str]:
+        """Return the names of the runs that a filter selects; a wrong one is a :class:`UserError`."""
         with self._lock:
-            one, two = self._folders.get(a), self._folders.get(b)
-        if one is None or two is None:
+            infos = [info for _, info in self._infos.values()]
+        return [info.name for info in matching(text, infos, changed_keys(infos))]
+
+    def differences(self, names: Sequence[str]) -> list[dict[str, Any]] | None:
+        """Return what differs among runs: kind, key, and the value of each in the order of ``names``.
+
+        Each run is compared with the first; None if one of them is not there.
+        """
+        with self._lock:
+            folders = [self._folders.get(name) for name in names]
+        if len(folders) < 2 or None in folders:
             return None
-        return [{"kind": d.kind, "key": d.key, "a": _shown(d.a), "b": _shown(d.b)} for d in compare(one, two)]
+        first, *others = [folder for folder in folders if folder is not None]
+        rows: dict[tuple[str, str], list[Any]] = {}
+        for at, other in enumerate(others, 1):
+            for one in compare(first, other):
+                values = rows.setdefault((one.kind, one.key), [one.a, *[None] * len(others)])
+                values[at] = one
+        found = []
+        for (kind, key), (value, *rest) in rows.items():
+            # A run that is not mentioned has what the first one has.
+            shown = [_shown(value)] + [_shown(value if one is None else one.b) for one in rest]
+            found.append({"kind": kind, "key": key, "values": shown})
+        return sorted(found, key=lambda row: KINDS.index(row["kind"]))
+
+    def media(self, name: str) -> list[dict[str, Any]] | None:
+        """Return the pictures, histograms, tables and texts of a run; None for a run that is not there."""
+        with self._lock:
+            path = self._folders.get(name)
+        if path is None:
+            return None
+        return [
+            {"kind": kind, "name": own, "step": step, "file": file.name} for kind, own, step, file in media_files(path)
+        ]
+
+    def medium(self, name: str, file: str) -> bytes | None:
+        """Return the content of a file below ``media``; None for what is none of the run's own files there."""
+        with self._lock:
+            path = self._folders.get(name)
+        known = [] if path is None else [found for *_, found in media_files(path) if found.name == file]
+        if path is None or not known or not run_files.is_inside(path, known[0]):
+            return None
+        with suppress(OSError):
+            if known[0].stat().st_size <= _LARGEST:
+                return known[0].read_bytes()
+        return None
+
+    def _info(self, name: str) -> RunInfo:
+        with self._lock:
+            known = self._infos.get(name)
+            path = self._folders[name]
+        return known[1] if known is not None else summarise(path, self.root)
 
     def _open(self, name: str) -> tuple[threading.Lock, Records] | None:
         with self._lock:

@@ -43,7 +43,7 @@ def _terms(text: str) -> list[str]:
 def _test(term: str, runs: Sequence[RunInfo], changed: Mapping[Any, Mapping[str, Any]]) -> Test:
     found = _TERM.fullmatch(term)
     if found is not None:
-        return _comparison(*found.groups(), runs)
+        return _comparison(found[1], found[2], found[3], runs)
     if term.startswith("-") and len(term) > 1:
         wanted = _words(term[1:], changed)
         return lambda run: not wanted(run)

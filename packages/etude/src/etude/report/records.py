@@ -28,6 +28,10 @@ class Curve:
     def __len__(self) -> int:
         return len(self.steps)
 
+    def add(self, step: float, value: float) -> None:
+        self.steps.append(step)
+        self.values.append(value)
+
 
 _LARGEST = 2.0**62
 #: Files of Étude whose rows say at which step of the run they were written.
@@ -48,6 +52,8 @@ class Records:
         self._sources: list[_Source] = []
         self.began: float | None = None
         self.ended: float | None = None
+        #: Epoch and clock by step, for curves over them.
+        self.epochs, self.clock = Curve(), Curve()
 
     def update(self) -> bool:
         self._open()
@@ -56,11 +62,13 @@ class Records:
             added = list(source.read())
             if source.lines.restarted:
                 self._sources, self.curves = [], {}
+                self.epochs, self.clock = Curve(), Curve()
                 self.version += 1
                 self.update()
                 return True
             self._add(added)
             self._note_times(source)
+            source.move(self.epochs, self.clock)
             points += len(added)
         self.version += points > 0
         return points > 0
@@ -108,8 +116,7 @@ class Records:
             curve = self.curves.get(name)
             if curve is None:
                 curve = self.curves[name] = Curve()
-            curve.steps.append(step)
-            curve.values.append(value)
+            curve.add(step, value)
 
     def _note_times(self, source: _Source) -> None:
         if source.first is not None:
@@ -125,14 +132,27 @@ class _Source:
     step_key: str
     first: float | None = None
     last: float | None = None
+    #: Steps with their epochs and times that :meth:`read` has met.
+    places: list[tuple[float, float | None, float | None]] = field(default_factory=list)
 
     def read(self) -> Iterator[Point]:
         for row in self.lines.read():
             at = row.get("time")
+            if (step := number(row.get(self.step_key))) is not None:
+                self.places.append((step, number(row.get("epoch")), number(at)))
             # Other systems keep the seconds of a step under this name.
             if isinstance(at, float) and 1e9 < at < 1e11:
                 self.first, self.last = at if self.first is None else self.first, at
             yield from self.normalise(row)
+
+    def move(self, epochs: Curve, clock: Curve) -> None:
+        """Add the places that were read to the curves of epoch and clock: times of day, in order of the steps."""
+        for step, epoch, at in self.places:
+            if epoch is not None and (not epochs.steps or step > epochs.steps[-1]):
+                epochs.add(step, epoch)
+            if at is not None and 1e9 < at < 1e11 and (not clock.steps or step > clock.steps[-1]):
+                clock.add(step, at)
+        self.places = []
 
 
 def record_files(folder: Path) -> list[tuple[Path, Callable[[], Normalise], str]]:

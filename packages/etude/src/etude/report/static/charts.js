@@ -32,10 +32,14 @@ const Charts = (() => {
       const line = { x: curve.x, y: curve.y, name: curve.name, type: "scatter", mode: dots.some(Boolean) ? "markers+lines" : "lines",
         line: { color: curve.colour, width: curve.strong ? 3 : 1.7 }, marker: { color: curve.colour, size: dots.map(dot => dot ? 6 : 0), opacity: 1 }, opacity: curve.faint ? 0.25 : 1,
         hovertemplate: "%{y:.5g}<extra>%{fullData.name}</extra>" };
-      if (weight > 0) {
-        found.push({ ...line, opacity: 0.22, hoverinfo: "skip", hovertemplate: null, showlegend: false });
-        line.y = smooth(curve.y, weight);
+      if (curve.low) {  // the spread of a group
+        const edge = { ...line, mode: "lines", line: { width: 0 }, hoverinfo: "skip", hovertemplate: null, showlegend: false };
+        found.push({ ...edge, y: weight > 0 ? smooth(curve.low, weight) : curve.low }, { ...edge, y: weight > 0 ? smooth(curve.high, weight) : curve.high, fill: "tonexty", fillcolor: curve.colour + (curve.faint ? "11" : "2b") });
       }
+      if (weight > 0 && !curve.low) {
+        found.push({ ...line, opacity: 0.22, hoverinfo: "skip", hovertemplate: null, showlegend: false });
+      }
+      if (weight > 0) line.y = smooth(curve.y, weight);
       found.push(line);
     }
     return found;
@@ -56,7 +60,8 @@ const Charts = (() => {
       font: { color: css("--fg"), size: 11, family: getComputedStyle(document.body).fontFamily }, showlegend: false, hovermode: "x unified", uirevision: options.key || "x",
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",  // a finger scrolls the page
       hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--line"), font: { color: css("--fg"), size: 11 }, namelength: 32 },
-      xaxis: { ...axis, showgrid: false, tickformat: "~s", hoverformat: ",d", title: { text: "step", standoff: 4 } },
+      xaxis: { ...axis, showgrid: false, ...(["step", "samples", undefined].includes(options.x) ? { tickformat: "~s", hoverformat: ",d" } : { hoverformat: ".4~g" }), title: { text: options.x || "step", standoff: 4 },
+        ...(options.zoom ? { range: options.zoom } : {}) },
       yaxis: { ...axis, ...aroundConstant(curves, options.log), type: options.log ? "log" : "linear", exponentformat: "e", ...(options.log ? { dtick: null } : {}) } };
   }
 
@@ -95,6 +100,21 @@ const Charts = (() => {
       { displayModeBar: false, responsive: true, doubleClick: "reset+autosize" });
   }
 
+  // Points of runs; those with a colour are chosen. ``pick`` gets the name of a point that is clicked.
+  function scatter(target, points, options, pick) {
+    const base = layout({ key: options.key }, [{ y: points.map(point => point.y) }]);
+    base.hovermode = "closest";
+    base.xaxis = { ...base.xaxis, type: options.xlog ? "log" : points.some(point => typeof point.x === "string") ? "category" : "linear", title: { text: options.x, standoff: 4 }, tickformat: "", hoverformat: "", exponentformat: "e", showgrid: true };
+    base.yaxis = { ...base.yaxis, type: options.ylog ? "log" : "linear", title: { text: options.y } };
+    const accent = getComputedStyle(document.documentElement).getPropertyValue("--accent").trim();
+    const trace = { x: points.map(point => point.x), y: points.map(point => point.y), text: points.map(point => point.name), mode: "markers", type: "scatter",
+      marker: { size: points.map(point => point.colour ? 12 : 9), color: points.map(point => point.colour || accent), opacity: points.map(point => point.colour ? 1 : 0.6) },
+      hovertemplate: "%{text}<br>%{x} → %{y:.5g}<extra></extra>" };
+    Plotly.react(target, [trace], base, { displayModeBar: false, responsive: true });
+    target.removeAllListeners?.("plotly_click");
+    target.on("plotly_click", event => pick(event.points[0].text));
+  }
+
   const resize = plot => { if (plot.layout) Plotly.Plots.resize(plot); };  // a sketch fits by itself
 
   // A box with a title, a plot of a fixed height, and a button that makes it large.
@@ -109,8 +129,8 @@ const Charts = (() => {
     return { box, plot, note };
   }
 
-  function say(panel, strange, sampled) {
-    const text = [strange ? `${strange} not finite` : "", sampled ? "sampled" : ""].filter(Boolean).join(" · ");
+  function say(panel, strange, sampled, more = "") {
+    const text = [strange ? `${strange} not finite` : "", sampled ? "sampled" : "", more].filter(Boolean).join(" · ");
     panel.note.hidden = !text;
     panel.note.textContent = text;
     panel.note.title = [strange ? `${strange} values are not finite and leave gaps` : "", sampled ? "the file is large: evenly spaced samples are drawn; zoom in for more" : ""].filter(Boolean).join("; ");
@@ -128,5 +148,5 @@ const Charts = (() => {
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   }
-  return { GROUPS, colour, group, ready, sketch, draw, panel, resize, say, themeButton };
+  return { GROUPS, colour, group, ready, sketch, draw, scatter, panel, resize, say, themeButton };
 })();
