@@ -15,7 +15,8 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import etude
-from etude.build import Options, build
+from etude.build import build
+from etude.building.options import Options
 from etude.core.hook import FunctionHook
 from etude.core.loop import fit
 

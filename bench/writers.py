@@ -29,7 +29,8 @@ from typing import Any
 import torch
 
 from etude.api import load_plan, require_sound
-from etude.build import Options, build
+from etude.build import build
+from etude.building.options import Options
 from etude.core.loop import train
 from etude.events.record import Events, Record
 from etude.events.trackers import outbox

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import etude
-from etude.build import Options
+from etude.building.options import Options
 from tests.libai.project import forget_loggers
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "libai"

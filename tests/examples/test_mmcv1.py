@@ -11,7 +11,7 @@ import torch
 
 import etude
 from etude import compat
-from etude.build import Options
+from etude.building.options import Options
 
 CONFIG = Path(__file__).parents[2] / "examples" / "mmcv1" / "digits.py"
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import etude
-from etude.build import Options
+from etude.building.options import Options
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "mmengine"
 SHORT = ["train_cfg.max_epochs=6", "param_scheduler.1.begin=2", "param_scheduler.1.end=6", "param_scheduler.1.T_max=4"]

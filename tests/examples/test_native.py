@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import etude
-from etude.build import Options
+from etude.building.options import Options
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "native"
 SHORTER = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from etude.api import train
-from etude.build import Options
+from etude.building.options import Options
 from etude.dialects import imports
 
 imports.install()

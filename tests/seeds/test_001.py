@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import etude
-from etude.build import Options
+from etude.building.options import Options
 from etude.dialects import imports
 
 imports.install()

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from etude.api import load_plan
-from etude.build import Options, build
+from etude.build import build
+from etude.building.options import Options
 from etude.cli import main
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Record, rehearse
 from etude_libai.live.detectron.hooks import writers as d2_writers

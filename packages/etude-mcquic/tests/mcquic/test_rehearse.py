@@ -8,7 +8,8 @@ import pytest
 
 from etude import compat
 from etude.api import load_plan
-from etude.build import Options, build
+from etude.build import build
+from etude.building.options import Options
 from etude.cli import main
 from etude.dialects.rehearsal import EVALUATION, SAVE, Record, rehearse
 from etude_mcquic.live import builtin  # noqa: F401  registers before a test keeps what is registered

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from etude.api import train_config as train
-from etude.build import Options
+from etude.building.options import Options
 from etude.checkpoint.formats import foreign
 from etude.cli import main
 from etude.errors import ConfigError, EtudeError, OutOfScope

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.errors import UnsatisfiedAssumption
 
 from etude.api import load_plan, train
-from etude.build import Options, build
+from etude.build import build
+from etude.building.options import Options
 from etude.cli import main
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, Record, rehearse, values_of
 from etude_openmm.mmcv1.live.logger.text import TextLoggerHook

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import etude
-from etude.build import Options
+from etude.building.options import Options
 from etude.cli import main
 from etude.errors import ConfigError, ResumeError, UserError
 from tests import zygote
@@ -79,19 +79,19 @@ def test_a_second_start_in_a_folder_is_a_run_of_its_own_and_a_resumed_one_is_not
 
 def test_a_dry_run_leaves_nothing_behind(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    from etude.api import Trial
+    from etude.debug_options import DebugOptions
 
     options = Options(quiet=True, extras={"fast_dev_run": True})
-    run = etude.train(config, options=options, trial=Trial(fast_dev_run=True))
+    run = etude.train(config, options=options, trial=DebugOptions(fast_dev_run=True))
     assert run.step == 2
     assert {path.name for path in tmp_path.iterdir()} == {"net.py"}
 
 
 def test_a_limit_beyond_the_data_leaves_an_epoch_as_it_is(config: Path, tmp_path: Path) -> None:
-    from etude.api import Trial
+    from etude.debug_options import DebugOptions
 
     options = Options(folder=tmp_path / "work", quiet=True)
-    assert etude.train(config, options=options, trial=Trial(limit_batches=100)).step == 8
+    assert etude.train(config, options=options, trial=DebugOptions(limit_batches=100)).step == 8
 
 
 def test_mistakes_are_told_with_their_place(config: Path, tmp_path: Path) -> None:

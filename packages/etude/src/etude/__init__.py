@@ -8,8 +8,8 @@ __version__ = "0.1.0"
 
 #: Public name → the module it lives in; loaded on first use, so that torch can wait.
 _NAMES = {
-    "train": "etude.api", "load": "etude.inference.load", "export": "etude.inference.load",
-    "load_plan": "etude.api", "Options": "etude.build", "Hook": "etude.core.hook", "Run": "etude.core.run",
+    "train": "etude.api", "load": "etude.inference.load", "export": "etude.inference.export",
+    "load_plan": "etude.api", "Options": "etude.building.options", "Hook": "etude.core.hook", "Run": "etude.core.run",
     "Forward": "etude.core.forward", "Step": "etude.core.update",
     "Loader": "etude.data.loader", "Plan": "etude.plan", "ConfigError": "etude.errors",
     "MODELS": "etude.registry", "LOSSES": "etude.registry", "DATASETS": "etude.registry",
@@ -23,14 +23,14 @@ __all__ = ["__version__", *_NAMES]
 if TYPE_CHECKING:
     from etude.api import load_plan as load_plan
     from etude.api import train as train
-    from etude.build import Options as Options
+    from etude.building.options import Options as Options
     from etude.core.forward import Forward as Forward
     from etude.core.hook import Hook as Hook
     from etude.core.run import Run as Run
     from etude.core.update import Step as Step
     from etude.data.loader import Loader as Loader
     from etude.errors import ConfigError as ConfigError
-    from etude.inference.load import export as export
+    from etude.inference.export import export as export
     from etude.inference.load import load as load
     from etude.ledger.replay import replay as replay
     from etude.models.summary import summary as summary

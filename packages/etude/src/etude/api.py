@@ -13,33 +13,19 @@ from typing import TYPE_CHECKING, Any
 from etude import dialects, registry
 from etude.config.tree import Tree
 from etude.dialects.config_lines import point_out
-from etude.dist.jobs import reports
 from etude.dist.world import World
 from etude.errors import ConfigError, Finding, UserError, place_of, printable
-from etude.errors.spelling import suggest
-from etude.fast_dataclass import record, replace
+from etude.fast_dataclass import replace
 from etude.inspection.paths import missing_data
 from etude.inspection.user_code import refuse_code
 from etude.plan import Plan
 from etude.session import folder
-from etude.units import Amount
 
 if TYPE_CHECKING:
-    from etude.build import Options
+    from etude.building.options import Options
     from etude.core.run import Run
     from etude.session.session import Session
-
-
-@record(kw_only=True)
-class Trial:
-    """Ways to try a config out: a short run that leaves nothing behind, fewer batches, a few learnt by heart."""
-
-    fast_dev_run: bool = False
-    limit_batches: int | None = None
-    overfit: int | None = None
-    max_seconds: float | None = None
-    device: str = ""
-    seed: int | None = None
+from etude.debug_options import DebugOptions, flags_of, leaves_nothing, with_debug_options
 
 
 def load_plan(
@@ -111,7 +97,7 @@ def train(
     *,
     dialect: str = "",
     options: Options | None = None,
-    trial: Trial | None = None,
+    trial: DebugOptions | None = None,
 ) -> Run:
     """Train what ``config`` says and return the finished run.
 
@@ -148,7 +134,7 @@ def train_config(
     *,
     dialect: str = "",
     options: Options | None = None,
-    trial: Trial | None = None,
+    trial: DebugOptions | None = None,
 ) -> Run:
     """Train and return the run, also one that a signal has stopped: ``run.exit_code`` is that of the command."""
     from etude.core.loop import train as train_run
@@ -165,10 +151,10 @@ def build_session(
     overrides: Sequence[str] = (),
     *,
     dialect: str = "",
-    trial: Trial | None = None,
+    trial: DebugOptions | None = None,
 ) -> tuple[Run, Session]:
     """Read, check and build a run; return it and the session to train it in."""
-    from etude.build import Options
+    from etude.building.options import Options, options_for_attempt
     from etude.session.session import open_session, quoted
     from etude.session.unsaved import warn_of_unsaved_state
 
@@ -181,8 +167,8 @@ def build_session(
     if trial is not None:
         if tree is not None:
             tree, flags = dialects.of(plan).with_flags(tree, flags)
-        plan = apply_trial(plan, trial)
-    options = go_on(options)
+        plan = with_debug_options(plan, trial)
+    options = options_for_attempt(options)
     quiet = (trial is not None and trial.fast_dev_run) or not World.from_environment().is_main
     spoken = dialects.of(plan)
     plan = require_sound(plan, tree, quiet=quiet, here=True, sure=not options.extras.get("no_check"))
@@ -194,7 +180,7 @@ def build_session(
     require_real(run, options, quiet=quiet)
     if any(hook.spec.name == "Checkpoint" for hook in plan.hooks):
         warn_of_unsaved_state(run)
-    lasting = not _is_passing(trial, options)
+    lasting = not leaves_nothing(trial, options)
     given = ("plan" if isinstance(config, Plan) else quoted(str(config)), *overrides)
     around: dict[str, Any] = {"tree": tree, "lasting": lasting, "began": began, "fresh": fresh, "given": given}
     return run, open_session(run, options, flags=flags, **around)
@@ -226,17 +212,6 @@ def explained(plan: Plan) -> Iterator[None]:
         raise mistake from error
 
 
-def go_on(options: Options) -> Options:
-    """Return the options for this attempt: after a restart, those that resume in the same folder without `--chaos`."""
-    if not (reports.attempt() or World.from_environment().attempt):
-        return options
-    before = reports.folder_before() or options.folder
-    # `--restart` was meant for the first attempt: done again, it would throw away what that one saved.
-    if before is None:
-        return replace(options, chaos="")
-    return replace(options, folder=before, resume="", restart=False, chaos="")
-
-
 def measure(
     config: str | Path,
     checkpoint: str | Path,
@@ -249,59 +224,19 @@ def measure(
 ) -> dict[str, float]:
     """Evaluate the weights of ``checkpoint`` on the config's test data, or its validation data where there is no
     other: the results of one evaluation. Nothing is trained."""
-    from etude.build import Options
-    from etude.checkpoint.find import find, find_best
+    from etude.building.options import Options
     from etude.session.measure import measure
 
     options = options or Options()
     plan, _ = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))
     plan = require_sound(plan, sure=not options.extras.get("no_check"))
-    path = find_best(str(checkpoint), "" if best is True else best) if best else find(str(checkpoint))
-    split = split or ("test" if "test" in plan.data else "val")
-    if split not in plan.data:
-        raise ConfigError(f"the config has no {split} data", at=plan.files[0], hint=suggest(split, plan.data))
-    return measure(plan, options, path, split)
+    return measure(plan, options, str(checkpoint), split, best=best)
 
 
 def _absent(folders: Sequence[Path]) -> set[Path]:
     """Return the folders, and their parents, that do not exist yet."""
     every = {above for path in folders for above in (path.absolute(), *path.absolute().parents)}
     return {path for path in every if not path.exists()}
-
-
-def _is_passing(trial: Trial | None, options: Options) -> bool:
-    """Return whether a try leaves nothing behind: a short one never does, one by heart only where a folder was asked
-    for.
-    """
-    if trial is None:
-        return False
-    return trial.fast_dev_run or (trial.overfit is not None and options.folder is None)
-
-
-def flags_of(options: Options, trial: Trial | None) -> dict[str, Any]:
-    """Return what the command line decides beside the config and changes results, by the name of the flag."""
-    given = vars(trial).copy() if trial is not None else {}
-    given.pop("fast_dev_run", None)  # it leaves nothing behind
-    limit = given.pop("max_seconds", None)
-    given["max_time"] = None if limit is None else str(Amount(limit, "second"))
-    own = [flag.dest for dialect in dialects.known() for flag in dialect.flags if not flag.ignorable]
-    resuming = ("config_file", "resume_from", "auto_resume")
-    given |= {dest: options.extras.get(dest) for dest in own if dest not in resuming}
-    given["chaos"] = options.chaos
-    return {name.replace("_", "-"): value for name, value in given.items() if value not in (None, "", False, [], ())}
-
-
-def apply_trial(plan: Plan, trial: Trial) -> Plan:
-    """Return the plan with the changes that the command line makes for this run only."""
-    given = {name: getattr(trial, name) for name in ("limit_batches", "overfit", "max_seconds", "device", "seed")}
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value not in (None, "")}
-    plan = replace(plan, train=replace(plan.train, **changes))
-    # A few batches learnt by heart say nothing about other data, and nobody wants those weights back.
-    unwanted = ("Checkpoint", "Evaluate") if trial.overfit is not None else ("Checkpoint",)
-    if trial.fast_dev_run or trial.overfit is not None:
-        hooks = tuple(hook for hook in plan.hooks if hook.spec.name not in unwanted)
-        plan = replace(plan, hooks=hooks, writers=())
-    return dialects.of(plan).shorten_plan(plan) if trial.fast_dev_run else plan
 
 
 def require_sound(

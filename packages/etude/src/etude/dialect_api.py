@@ -38,7 +38,7 @@ _NAMES = {
     "Plan": "etude.plan:Plan",
     "Spec": "etude.plan:Spec",
     "lower_native": "etude.dialects.native.lower:lower",
-    "Options": "etude.build:Options",
+    "Options": "etude.building.options:Options",
     "Draft": "etude.dialects.draft:Draft",
     "Run": "etude.core.run:Run",
     "Hook": "etude.core.hook:Hook",
@@ -61,7 +61,7 @@ _NAMES = {
 __all__ = list(_NAMES)
 
 if TYPE_CHECKING:
-    from etude.build import Options as Options
+    from etude.building.options import Options as Options
     from etude.checkpoint.formats.layouts import Layout as Layout
     from etude.checkpoint.storage.disk import write_atomically as write_atomically
     from etude.config.files import display as display

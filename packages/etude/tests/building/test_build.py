@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import etude
-from etude.build import build, import_modules, make, pick_device
+from etude.build import build
+from etude.building.components import build_component, import_modules
+from etude.building.device import pick_device
 from etude.errors import ConfigError, UserCodeError
 from etude.plan import Spec
 from tests.cli.commands import CONFIG
@@ -51,19 +53,19 @@ def test_limits_hold_for_evaluations_too(workdir):
 
 def test_specs_inside_arguments_are_made_first():
     inner = [Spec(kind="loss", name="L1Loss"), Spec(kind="loss", name="MSELoss")]
-    made = make(Spec(kind="loss", name="SumLoss", args={"losses": inner, "weights": [1.0, 2.0]}))
+    made = build_component(Spec(kind="loss", name="SumLoss", args={"losses": inner, "weights": [1.0, 2.0]}))
     assert [type(loss).__name__ for loss in made.losses] == ["L1Loss", "MSELoss"]
 
 
 def test_a_wrong_call_is_a_mistake_of_the_config_with_its_place():
     with pytest.raises(ConfigError, match=r"c.yaml:3: model 'torch.nn.Linear': .*out_features"):
-        make(Spec(kind="model", name="torch.nn.Linear", args={"in_features": 1}, at="c.yaml:3"))
+        build_component(Spec(kind="model", name="torch.nn.Linear", args={"in_features": 1}, at="c.yaml:3"))
 
 
 def test_what_a_component_raises_is_told_with_its_place():
     with pytest.raises(UserCodeError, match=r"c.yaml:3: model torch.nn.Conv2d raised ValueError"):
         wrong = {"in_channels": 3, "out_channels": 4, "kernel_size": 1, "groups": 2}
-        make(Spec(kind="model", name="torch.nn.Conv2d", args=wrong, at="c.yaml:3"))
+        build_component(Spec(kind="model", name="torch.nn.Conv2d", args=wrong, at="c.yaml:3"))
 
 
 def test_the_device_is_told_or_picked():

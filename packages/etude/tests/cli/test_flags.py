@@ -10,8 +10,8 @@ import torch
 import yaml
 
 import etude
-from etude.api import Trial
 from etude.data import Digits
+from etude.debug_options import DebugOptions
 from tests.cli.commands import CONFIG, Commands
 
 FLAGS = {
@@ -60,7 +60,7 @@ def test_a_flag_without_a_key_is_recorded_and_compared(command: Commands):
 def test_a_trial_in_python_is_recorded_too(workdir):
     Path("c.yaml").write_text(CONFIG)
     options = etude.Options(folder="run", quiet=True)
-    etude.train("c.yaml", options=options, trial=Trial(seed=4, limit_batches=1))
+    etude.train("c.yaml", options=options, trial=DebugOptions(seed=4, limit_batches=1))
     assert yaml.safe_load(Path("run/plan.yaml").read_text())["train"] == {"epochs": 2, "seed": 4, "limit_batches": 1}
 
 

@@ -164,18 +164,18 @@ def test_the_same_from_python(workdir, case):
     changes, said = CASES[case]
     Path("r.yaml").write_text(config_of(changes))
     Path("parts.py").write_text(PARTS)
-    from etude.build import import_modules, make
+    from etude.building.components import build_component, import_modules
 
     plan, _ = etude.load_plan("r.yaml")
     import_modules(plan)
-    model = make(plan.model)
+    model = build_component(plan.model)
     trainer = etude.Trainer(
-        model, loss=make(plan.losses[0]), optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        metrics=[make(spec) for spec in plan.metrics], quiet=True,
+        model, loss=build_component(plan.losses[0]), optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        metrics=[build_component(spec) for spec in plan.metrics], quiet=True,
     )  # fmt: skip
     before = [param.clone() for param in model.parameters()]
     with pytest.raises(UserError) as caught:
-        train, val = (make(plan.data[split].dataset) for split in ("train", "val"))
+        train, val = (build_component(plan.data[split].dataset) for split in ("train", "val"))
         data = torch.utils.data.DataLoader(train, 8) if "sample" not in case and case != "target None" else train
         trainer.fit(data, val=val, epochs=1, **({"batch_size": 8} if data is train else {}))
     pattern = re.sub(r"r\.yaml:\d: ", "", said)

@@ -196,7 +196,7 @@ def test_columns_and_classes_of_a_table_go_by_the_names_of_the_training_data(com
 
 def test_pictures_have_the_classes_of_the_training_data(tmp_path: Path):
     image = pytest.importorskip("PIL.Image", reason="pictures need the extra [image]")
-    from etude.build import make_dataset
+    from etude.building.data import make_dataset
 
     for name in ("train/cat/1.png", "train/dog/1.png", "val/dog/1.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -347,6 +347,6 @@ trainer = etude.Trainer(
 )
 trainer.fit(language.Tokens(), batch_size=8, steps=4)
 predicted = trainer.predict(language.Tokens(size=4, seed=1), batch_size=4)
-if trainer.world.is_main:
+if trainer.placed.world.is_main:
     torch.save(predicted, "predicted.pt")
 """

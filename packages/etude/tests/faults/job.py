@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude.build import Options
+from etude.building.options import Options
 from etude.checkpoint.store import Store
 from etude.core import loop
 from etude.core.evaluation import Evaluation

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from etude.api import train_config as train
-from etude.build import Options
+from etude.building.options import Options
 from etude.checkpoint.storage.lock import Lock
 from etude.cli import main
 from etude.core.run import Run

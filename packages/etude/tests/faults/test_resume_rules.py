@@ -11,14 +11,14 @@ import fsspec
 import pytest
 import torch
 
-from etude.api import Trial
 from etude.api import train_config as train
-from etude.build import Options
+from etude.building.options import Options
 from etude.checkpoint.find import find
 from etude.checkpoint.storage.lock import FolderInUse, Lock
 from etude.checkpoint.store import Store
 from etude.checkpoint.tools.listing import rows
 from etude.core.run import Run
+from etude.debug_options import DebugOptions
 from etude.errors import ConfigError, NoCheckpoint, ResumeError, UserError
 
 CONFIG = """
@@ -44,7 +44,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def run(config: Path, folder: Path, *overrides: str, trial: Trial | None = None, **options: Any) -> Run:
+def run(config: Path, folder: Path, *overrides: str, trial: DebugOptions | None = None, **options: Any) -> Run:
     chosen = Options(folder=folder, quiet=True, **options)
     return train(config, list(overrides), options=chosen, trial=trial)
 
@@ -68,10 +68,10 @@ def test_a_stopped_run_goes_on_in_the_same_bits(config: Path, tmp_path: Path) ->
 
 
 def test_a_time_limit_saves_and_asks_to_be_queued_again(config: Path, tmp_path: Path) -> None:
-    stopped = run(config, tmp_path / "a", trial=Trial(max_seconds=1e-6))
+    stopped = run(config, tmp_path / "a", trial=DebugOptions(max_seconds=1e-6))
     assert stopped.exit_code == 75 and "time is up" in str(stopped.stopping)
     for life in (2, 3):  # each does one step at least
-        stopped = run(config, tmp_path / "a", resume="", trial=Trial(max_seconds=1e-6))
+        stopped = run(config, tmp_path / "a", resume="", trial=DebugOptions(max_seconds=1e-6))
         assert stopped.step == life
     stopped = run(config, tmp_path / "a", resume="")
     assert stopped.step == 12 and same(stopped, run(config, tmp_path / "calm"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import etude
-from etude.build import Options
+from etude.building.options import Options
 from etude.checkpoint.store import Store
 from etude.errors import SaveError
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import etude
-from etude.build import Options
+from etude.building.options import Options
 from etude.cli import main
 from etude.errors import UserError
 from etude.ledger import rows

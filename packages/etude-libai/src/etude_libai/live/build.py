@@ -33,7 +33,7 @@ from etude_libai.live.resume.resume import has_ended, say_ended
 from etude_libai.lower import is_detectron2
 
 if TYPE_CHECKING:
-    from etude.build import Options
+    from etude.building.options import Options
 
 
 def build(plan: Plan, options: Options) -> Run:

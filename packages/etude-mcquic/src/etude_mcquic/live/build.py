@@ -49,7 +49,7 @@ from etude_mcquic.live.trainer import MainTrainer
 from etude_mcquic.live.validate import Validator
 
 if TYPE_CHECKING:
-    from etude.build import Options
+    from etude.building.options import Options
 
 
 def build(plan: Plan, options: Options) -> Run:

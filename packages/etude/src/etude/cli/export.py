@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from etude.errors import UserError
-    from etude.inference.load import export
+    from etude.inference.export import export
     from etude.report.runs import named_path
 
     try:

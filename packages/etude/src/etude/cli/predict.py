@@ -34,7 +34,7 @@ def add_weights(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from etude.inference.load import FORMATS, predict_run
+    from etude.inference.predict import FORMATS, predict_run
     from etude.report.runs import named_path
 
     if not args.out.endswith(FORMATS):

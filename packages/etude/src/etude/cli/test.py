@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from etude import compat
     from etude.api import measure
-    from etude.build import Options
+    from etude.building.options import Options
     from etude.report.runs import named_path
 
     args.config = named_path(args.config)

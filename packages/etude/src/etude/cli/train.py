@@ -28,7 +28,7 @@ from etude.errors import UserError, printable
 from etude.units import counted
 
 if TYPE_CHECKING:
-    from etude.build import Options
+    from etude.building.options import Options
 
 #: Signals of schedulers → exit codes, as in training.
 _EARLY = {"SIGTERM": 143, "SIGUSR1": 75}
@@ -153,7 +153,7 @@ def _prepare(args: argparse.Namespace) -> None:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    from etude.build import Options
+    from etude.building.options import Options
 
     # Two flags accept what no key of a config names.
     accepted = [name for name, given in (("owner", args.trust_owner), ("attempts", args.retry)) if given]
@@ -293,9 +293,9 @@ def _folder(text: str | None) -> Path | None:
 
 
 def _trial(args: argparse.Namespace) -> Any:
-    from etude.api import Trial
+    from etude.debug_options import DebugOptions
 
-    return Trial(
+    return DebugOptions(
         fast_dev_run=args.fast_dev_run,
         limit_batches=args.limit_batches,
         overfit=args.overfit,

@@ -30,7 +30,7 @@ from etude.inspection.length import check_length
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from etude.build import Options
+    from etude.building.options import Options
     from etude.config.tree import Tree
     from etude.core.run import Run
     from etude.dialects.draft import Draft

@@ -17,7 +17,7 @@ import numpy as np
 
 from etude import dialects
 from etude.api import build_session, load_plan
-from etude.build import Options
+from etude.building.options import Options
 from etude.checkpoint.find import FOLDER
 from etude.checkpoint.store import Store
 from etude.config import run_files

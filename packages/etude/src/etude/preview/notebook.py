@@ -7,9 +7,15 @@ from html import escape
 from typing import Any
 
 from etude.errors import UserError, optional
+from etude.errors.own_code import lines_of_user
 from etude.preview.draw import alone, svg
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
+
+
+def shortened(error: Exception) -> Exception:
+    """Return the error with the lines of the user's code alone."""
+    return error.with_traceback(lines_of_user(error.__traceback__))
 
 
 def figure(curves: Curves, *, title: str = "") -> Any:

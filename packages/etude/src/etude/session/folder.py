@@ -35,7 +35,7 @@ from etude.errors.own_code import own_folders
 from etude.fast_dataclass import record
 
 if TYPE_CHECKING:
-    from etude.build import Options
+    from etude.building.options import Options
     from etude.plan import Plan
 
 #: The first line of such a plan. No config begins like this, so that nobody takes one for the other.

@@ -11,25 +11,35 @@ from typing import Any
 import torch
 
 from etude import dialects
-from etude.build import Options, build
+from etude.build import build
+from etude.building.options import Options
 from etude.checkpoint import manifest
+from etude.checkpoint.find import find, find_best
 from etude.checkpoint.state import check_weights
 from etude.checkpoint.store import Store
 from etude.checkpoint.warm_start import init_from
 from etude.core.hook import HookTable
 from etude.core.loop import evaluate
 from etude.core.run import Run, named_hooks
-from etude.errors import printable
+from etude.errors import ConfigError, printable
+from etude.errors.spelling import suggest
 from etude.fast_dataclass import replace
 from etude.plan import Plan
 from etude.session.session import relative
 
 
-def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> dict[str, float]:
-    """Evaluate the weights of ``checkpoint`` once on ``split``; return the results that are numbers.
+def measure(
+    plan: Plan, options: Options, checkpoint: str, split: str = "", *, best: bool | str = False
+) -> dict[str, float]:
+    """Evaluate the weights of ``checkpoint`` once; return the results that are numbers.
 
-    All of the split is measured, also where the training was limited to a few batches.
+    ``split`` is the test data by default, or the validation data where there is no other. All of it is measured, also
+    where the training was limited to a few batches.
     """
+    checkpoint = find_best(checkpoint, "" if best is True else best) if best else find(checkpoint)
+    split = split or ("test" if "test" in plan.data else "val")
+    if split not in plan.data:
+        raise ConfigError(f"the config has no {split} data", at=plan.files[0], hint=suggest(split, plan.data))
     plan = replace(plan, train=replace(plan.train, limit_batches=None, overfit=None))
     found = dialects.of(plan).measure(plan, options, checkpoint, split, _native)
     return {str(name): float(value) for name, value in found.items() if _is_number(value)}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from etude.build import Options
+from etude.building.options import Options
 from etude.checkpoint import plan_changes
 from etude.checkpoint.attempts import Attempts
 from etude.checkpoint.distributed import Follower, Leader

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any
 
 from etude import dialects
-from etude.build import Options, make
+from etude.building.components import build_component
+from etude.building.options import Options
 from etude.config.dump import flat, public_files, public_override, snapshot
 from etude.config.tree import Tree
 from etude.core.run import Run
@@ -335,7 +336,7 @@ class Session:
             own.append(Ledger(run.folder / LEDGER))
             run.hooks.add(Noting(own[-1]))
         named = self.plan.writers if self.plan is not None else ()
-        given = [make(spec, folder=run.folder) for spec in named] + self.writers
+        given = [build_component(spec, folder=run.folder) for spec in named] + self.writers
         if not any(isinstance(writer, Media) for writer in given):
             own.append(Media(run.folder))
         return own + given

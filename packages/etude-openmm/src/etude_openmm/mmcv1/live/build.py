@@ -44,7 +44,7 @@ from etude_openmm.shared.logging import FORMAT, quiet_console
 from etude_openmm.shared.reading.source import is_missing, near_checkpoint
 
 if TYPE_CHECKING:
-    from etude.build import Options
+    from etude.building.options import Options
 
 
 #: Launcher → the environment variable that it sets, and its command.

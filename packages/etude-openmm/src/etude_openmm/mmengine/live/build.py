@@ -25,7 +25,7 @@ from etude_openmm.shared.reading.source import is_missing, near_checkpoint
 from etude_openmm.shared.registries.root import RUNNERS
 
 if TYPE_CHECKING:
-    from etude.build import Options
+    from etude.building.options import Options
 
 
 _TORCHRUN = "torchrun --nproc-per-node 2 -m etude train CONFIG --launcher pytorch"

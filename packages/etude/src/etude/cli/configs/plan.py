@@ -7,11 +7,10 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from etude.cli.flags import add_cfg_options, add_config, add_dialect, add_no_code, positive, seconds
-from etude.errors import UserError, printable
+from etude.cli.flags import add_cfg_options, add_config, add_dialect, add_no_code, positive
+from etude.errors import printable
 from etude.inspection.points import POINTS
 from etude.preview.long_run import Done
 from etude.units import counted, human
@@ -21,12 +20,8 @@ if TYPE_CHECKING:
     from etude.plan import Plan
     from etude.preview.explain import Act, Facts, GroupFact
     from etude.preview.long_run import LongRun
-    from etude.schedules.phases import Timeline
-
-#: What is drawn: a name, and the value by step.
-Curves = dict[str, list[tuple[float, float]]]
-
-_MOST_LAYERS = 30
+from etude.cli.configs.curves import Curves, abridged, curves_of, print_curves, shown_as
+from etude.cli.configs.machines import layers_of, of_failures, of_mesh, of_processes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,14 +59,14 @@ def run(args: argparse.Namespace) -> int:
     count = args.nproc * args.nodes
     driven = dialects.of(plan).drives_itself
     story = _rehearsed(plan, keep_acts=args.acts) if driven else _predicted(plan, count)
-    story.blocks[1:1] = [lines for lines in (_failures(args),) if lines]
+    story.blocks[1:1] = [lines for lines in (of_failures(args),) if lines]
     if args.acts:
         for act in story.acts:
             print(f"epoch {act.epoch}  step {act.step}  {act.point:<16} {act.who}")
     else:
         for block in story.blocks:
             print("\n".join(printable(hide_secrets_of(tree, line)) for line in block) + "\n")
-        _print_curves(story.curves)
+        print_curves(story.curves)
         for note in story.notes:
             print(f"note       {printable(note)}")
     if args.plot is not None:
@@ -95,7 +90,8 @@ class Preview:
 
 def _predicted(plan: Plan, count: int = 1) -> Preview:
     """Predict a native run from its plan; only lengths and groups come from the built run."""
-    from etude.build import build, for_world
+    from etude.build import build
+    from etude.building.ranks import for_world
     from etude.dist.world import World
     from etude.fast_dataclass import replace
     from etude.plan import Parallel
@@ -110,8 +106,8 @@ def _predicted(plan: Plan, count: int = 1) -> Preview:
     told = bool(facts.steps_per_epoch) and (facts.total_steps is not None or plan.train.epochs is not None)
     acts = story(plan, facts) if told else ()
     blocks = [
-        [*_length(plan, facts), *_processes(asked, plan, count), *_mesh(plan, built.model, count)],
-        _layers(built),
+        [*_length(plan, facts), *of_processes(asked, plan, count), *of_mesh(plan, built.model, count)],
+        layers_of(built),
         _groups(facts),
         _hooks(facts),
         _times(LongRun(plan, facts) if told else None, facts),
@@ -119,78 +115,7 @@ def _predicted(plan: Plan, count: int = 1) -> Preview:
     ]
     waits = getattr(built.update, "waits", "")
     notes = [f"every step waits for the device to read its loss: {waits}"] if waits else []
-    return Preview(blocks, _curves(plan, facts), acts, notes)
-
-
-def _processes(asked: Plan, plan: Plan, count: int) -> list[str]:
-    """Return the global batch size and that of each process, if there are several or the config mentions them."""
-    from etude.dist.world import World
-
-    train = plan.data.get("train")
-    if train is None or (count == 1 and asked.data["train"].batch_size_per_rank is None):
-        return []
-    strategy = (
-        plan.parallel.strategy if plan.parallel.strategy != "auto" else "ddp" if World(size=count).is_many else "none"
-    )
-    shares = max(1, count // plan.parallel.together)
-    if train.batch_size < shares:
-        return [f"{'processes':<10} {count}: a batch of {train.batch_size} cannot be shared among so many"]
-    each = -(-train.batch_size // shares)
-    exact = "each" if train.batch_size % shares == 0 else "each at most"
-    return [f"{'processes':<10} {count} ({strategy}): batches of {train.batch_size} in all, {each} {exact}"]
-
-
-def _mesh(plan: Plan, model: Any, count: int) -> list[str]:
-    """Draw what each process holds of a model that is split."""
-    from etude.dist.layout.held import drawn
-
-    if not plan.parallel.is_split or count == 1:
-        parts = plan.parallel.together
-        return [f"{'mesh':<10} split over {parts} processes: see --nproc {parts}"] if plan.parallel.is_split else []
-    return drawn(model, plan.parallel, count, local=count)
-
-
-def _failures(args: argparse.Namespace) -> list[str]:
-    """Print how often to save when machines fail, and the share of time left for training that counts."""
-    from etude.dist.jobs.goodput import goodput, interval
-
-    if args.mtbf and args.node_mtbf:
-        raise UserError("--mtbf is of the whole job, --node-mtbf of one machine: give one of them")
-    if not (args.mtbf or args.node_mtbf):
-        return []
-    mtbf = seconds("--mtbf", args.mtbf) if args.mtbf else seconds("--node-mtbf", args.node_mtbf) / args.nodes
-    save, restart = seconds("--save-time", args.save_time), seconds("--restart-time", args.restart_time)
-    every = interval(save, mtbf)
-    share = goodput(every, save=save, restart=restart, mtbf=mtbf)
-    return [
-        f"{'failures':<10} one every {_time(mtbf)} on {counted(args.nodes, 'machine')}; "
-        f"a save takes {_time(save)}, a restart {_time(restart)}",
-        f"{'interval':<10} save every {_time(every)}, by Young and Daly: checkpoint.every: {every:.0f}s",
-        f"{'goodput':<10} {share:.1%} of the time is training that counts",
-    ]
-
-
-def _time(seconds: float) -> str:
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"
-
-
-def _layers(built: Any) -> list[str]:
-    """Return the model's layers; with shapes where the first batch can be had and passes through."""
-    from etude.models.summary import summary
-
-    try:
-        batch = next(iter(built.data["train"]))
-        inputs, _ = built.update.forward.split(batch)
-        found = summary(built.model, inputs)
-    except Exception:  # what is wrong with data or model is said when training starts
-        found = summary(built.model)
-    lines = str(found).splitlines()
-    if len(lines) > _MOST_LAYERS + 2:
-        lines = [*lines[:_MOST_LAYERS], f"… {len(lines) - _MOST_LAYERS - 1} more layers", lines[-1]]
-    return [f"{'' if index else 'layers':<10} {line}" for index, line in enumerate(lines)]
+    return Preview(blocks, curves_of(plan, facts), acts, notes)
 
 
 def _rehearsed(plan: Plan, *, keep_acts: bool) -> Preview:
@@ -200,7 +125,8 @@ def _rehearsed(plan: Plan, *, keep_acts: bool) -> Preview:
 
     from etude import dialects
     from etude.api import explained
-    from etude.build import Options, build
+    from etude.build import build
+    from etude.building.options import Options
     from etude.dialects.rehearsal import rehearse
     from etude.session.lengths import facts_of
 
@@ -232,7 +158,7 @@ def _by_point(shown: Mapping[str, Sequence[str]]) -> list[str]:
 def _done(record: Record) -> list[str]:
     lines = ["times      after which steps"]
     for what, numbers in record.done.items():
-        lines.append(f"           {what:<16} {_abridged(numbers)}  ({_often(len(numbers))})")
+        lines.append(f"           {what:<16} {abridged(numbers)}  ({_often(len(numbers))})")
     if not record.done:
         lines.append("           no evaluation, no save, no log line")
     return lines
@@ -244,7 +170,7 @@ def _kept(record: Record, facts: Facts) -> list[str]:
     kept = record.kept
     lines = _room(len(kept) + len(record.perhaps), facts)
     perhaps = f", perhaps {' '.join(record.perhaps)}" if record.perhaps else ""
-    return [*lines, f"           {_abridged(kept)}{perhaps}"]
+    return [*lines, f"           {abridged(kept)}{perhaps}"]
 
 
 def _driven(record: Record, facts: Facts) -> Curves:
@@ -259,7 +185,7 @@ def _driven(record: Record, facts: Facts) -> Curves:
         if target in ("lr", "momentum") or len({value for _, value in points}) > 1:
             group = groups.get((optimizer, index))
             name = index if group is None else group.name
-            name = " ".join(filter(None, [_shown_as(target, group), optimizer, name]))
+            name = " ".join(filter(None, [shown_as(target, group), optimizer, name]))
             curves[name] = [(float(step), value) for step, value in points]
     return curves
 
@@ -291,17 +217,12 @@ def _groups(facts: Facts) -> list[str]:
     lines = ["groups     optimizer    name                 tensors parameters  values"]
     for group in facts.groups:
         shown = ("lr", "weight_decay", "momentum", "beta2")
-        values = "  ".join(f"{_shown_as(key, group)} {group.values[key]:g}" for key in shown if key in group.values)
+        values = "  ".join(f"{shown_as(key, group)} {group.values[key]:g}" for key in shown if key in group.values)
         name = group.name if len(group.name) <= 20 else group.name[:19] + "…"
         lines.append(
             f"           {group.optimizer or '-':<12} {name:<20} {group.tensors:>7} {group.numbers:>10,}  {values}"
         )
     return [*lines, *(f"           frozen: {text}" for text in facts.frozen)]
-
-
-def _shown_as(target: str, group: GroupFact | None) -> str:
-    """Return what the optimizer of a group calls a value: a schedule of ``momentum`` drives the first of two betas."""
-    return "beta1" if target == "momentum" and group is not None and "beta2" in group.values else target
 
 
 def _hooks(facts: Facts) -> list[str]:
@@ -348,62 +269,8 @@ def _room(kept: int, facts: Facts) -> list[str]:
     return [f"disk       {count} of about {each}: {human(need)}, {human(free)} free{word}"]
 
 
-def _curves(plan: Plan, facts: Facts) -> Curves:
-    """Return learning rate, momentum and all scheduled values of every group; flat lines for constants."""
-    from etude.preview.explain import timelines
-    from etude.schedules.phases import sample
-
-    lines, steps = timelines(plan, facts), facts.total_steps
-    targets = dict.fromkeys(["lr", "momentum", *(line.target for line in lines)])
-    curves: Curves = {}
-    for target in targets if steps else ():
-        for group in facts.groups:
-            base = group.values.get(target)
-            if base is not None and steps:
-                name = " ".join(filter(None, [_shown_as(target, group), group.optimizer, group.name]))
-                line = next((line for line in lines if line.target == target and _drives(line, group)), None)
-                curves[name] = (
-                    [(float(s), v) for s, v in sample(line, base, steps)]
-                    if line
-                    else [(0.0, base), (steps - 1.0, base)]
-                )
-    return curves
-
-
-def _drives(line: Timeline, group: GroupFact) -> bool:
-    chosen = not line.groups or any(fnmatchcase(group.name, pattern) for pattern in line.groups)
-    return chosen and line.optimizer in ("", group.optimizer)
-
-
-def _print_curves(curves: Curves) -> None:
-    from etude.preview.draw import text_plot
-
-    seen: dict[tuple[tuple[float, float], ...], list[str]] = {}
-    for name, curve in curves.items():
-        seen.setdefault(tuple(curve), []).append(name)
-    for points, names in seen.items():
-        if len({value for _, value in points}) == 1:
-            print(f"constant   {printable(_listed(names))}: {points[0][1]:g}")
-            continue
-        print(f"curve      {printable(_listed(names))}")
-        print("\n".join(text_plot(points)))
-        print(f"{'':>10}step {points[0][0]:g}{'':<50}step {points[-1][0]:g}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    if len(names) <= 6:
-        return ", ".join(names)
-    return ", ".join(names[:3]) + f", … {names[-1]} ({len(names)} groups)"
-
-
 def _often(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
-
-
-def _abridged(numbers: Sequence[object]) -> str:
-    if len(numbers) <= 8:
-        return " ".join(map(str, numbers)) or "never"
-    return " ".join(map(str, numbers[:4])) + " … " + " ".join(map(str, numbers[-2:]))
 
 
 def _or(value: int | None) -> str:

@@ -20,12 +20,19 @@ import torch
 from etude.builtins import COLLATES
 from etude.config.tree import Tree
 from etude.core.evaluation import metric_name
-from etude.core.hook import FunctionHook, Hook
+from etude.core.hook import FunctionHook, Hook, require_call
+from etude.core.run import Run
 from etude.dialects.native.lower import survey
 from etude.errors import ConfigError, Finding
 from etude.fast_dataclass import replace
-from etude.inspection.check import check_settings
+from etude.hooks.schedule import Schedule as Schedules
+from etude.hooks.schedule import TorchSchedule
+from etude.inspection.check import check_settings, without_step
+from etude.inspection.check.reality import check_facts
 from etude.plan import Plan, Schedule, Spec
+from etude.script.arguments import parameters_of
+from etude.session.lengths import facts_of
+from etude.session.unsaved import warn_of_unsaved_state
 
 #: Packages whose classes a config calls by their short names.
 _SHORT = ("etude", "torch")
@@ -52,6 +59,41 @@ def checked(values: Mapping[str, Any], schedules: Sequence[Schedule] = (), *, wh
     found += check_settings(plan) if whole else []
     refuse(found)
     return plan, Tree(dict(values))
+
+
+def plan_of_settings(
+    model: Any, optim: Mapping[str, Any], settings: Mapping[str, Any], *, init_from: Any, update: Any
+) -> Plan:
+    """Return the plan of the settings alone. Raise an error for wrong values, before anything is made of them."""
+    words = {
+        "model": describe(model), "optim": optim, "train": {"epochs": 1, **settings},
+        "data": {"train": {"dataset": "data"}}, **({"init_from": init_from} if init_from else {}),
+    }  # fmt: skip
+    plan, _ = checked(words, whole=False)
+    if update is not None and "step" not in parameters_of(update):
+        require_call(update, "update", "run", "batch")
+        refuse(without_step(replace(plan, update=Spec(kind="update", name=name_of(update)))))
+    return plan
+
+
+def plan_with_hooks(values: Mapping[str, Any], hooks: Sequence[Hook]) -> tuple[Plan, Tree]:
+    """Return the plan and the words of a run with these hooks; schedules are a section of their own."""
+    schedules = [one for hook in hooks if isinstance(hook, Schedules) for one in hook.given]
+    stepped = {hook.by: hook.scheduler for hook in hooks if isinstance(hook, TorchSchedule)}
+    others = [hook for hook in hooks if not isinstance(hook, Schedules | TorchSchedule)]
+    every = {
+        **values,
+        "schedule": describe_schedule(schedules, stepped),
+        "hooks": [*map(describe_hook, others), *values.get("hooks", ())],
+    }
+    return checked({key: value for key, value in every.items() if value or key == "checkpoint"}, schedules)
+
+
+def require_real(plan: Plan, run: Run, *, folder: Any, saves: bool) -> None:
+    """Check what only data, model and disk can show, right before the first step."""
+    refuse(check_facts(plan, facts_of(run), folder=str(folder or ".")))
+    if saves:
+        warn_of_unsaved_state(run)
 
 
 def refuse(findings: Iterable[Finding]) -> None:
