@@ -19,6 +19,7 @@ from etude.dist.world import World
 from etude.losses.outputs import fitted
 from etude.models.text import CharTransformer
 from etude.plan import Tensor as Tensors
+from tests.dist import language
 
 group.join(World.from_environment())
 mesh = init_device_mesh("cpu", (2,))
@@ -145,7 +146,31 @@ def family() -> None:
         torch.testing.assert_close(got.grad.full_tensor(), wanted.grad)
 
 
-for check in (family, single_values, mean_losses, classes, draws, attention, convolutions):
+def messages() -> None:
+    """A block sends two messages forward and two backward: q, k and v, and w1 and w3, share theirs."""
+    # With norms by sequence, what follows the block is whole, which takes two more.
+    parts = {"allgather_into_tensor_coalesced_": 6, "reduce_scatter_tensor_coalesced_": 4}
+    for sequence, kinds in ((False, {"allreduce_": 4}), (True, parts)):
+        torch.manual_seed(0)
+        model = language.Llama(layers=1)
+        words = {"attention.w[qkv]": "column", "attention.wo": "row", "feed_forward.w[13]": "column"}
+        words |= {"feed_forward.w2": "row"} | ({"*_norm": "sequence"} if sequence else {})
+        plan = Tensors(size=2, plan={f"layers.*.{name}": word for name, word in words.items()})
+        whole = copy.deepcopy(model)
+        tensor.split(model, tensor.words_of(model, plan), plan, mesh)
+        text = torch.randint(0, 64, (2, 16))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            loss = tensor.plain(model(text)).square().mean()
+            loss.backward()
+        sent = {event.key: event.count for event in profile.key_averages() if event.key.startswith("c10d::")}
+        (whole(text).square().mean()).backward()
+        kernels.finish(model.parameters())
+        for wanted, got in zip(whole.parameters(), model.parameters(), strict=True):
+            torch.testing.assert_close(got.grad.full_tensor(), wanted.grad)
+        assert sent == {f"c10d::{kind}": count for kind, count in kinds.items()}, sent
+
+
+for check in (messages, family, single_values, mean_losses, classes, draws, attention, convolutions):
     check()
 group.barrier()
 group.leave()

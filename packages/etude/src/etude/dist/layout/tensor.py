@@ -165,6 +165,7 @@ class Way(ParallelStyle):
         # Between blocks a sequence lies in parts if norms are computed so; otherwise it is whole.
         between: Placement = Shard(1) if in_parts else Replicate()
         embeds = isinstance(module, nn.Embedding)
+        self.in_parts = in_parts
         self.comes: Placement = Replicate()
         self.goes: Placement | None = between if word == "row" or embeds else None
         if word == "row" and not embeds:
@@ -186,7 +187,11 @@ class Way(ParallelStyle):
     def _after(self, mesh: Any, module: nn.Module, inputs: Any, output: Any) -> Any:
         if self.goes is None or not isinstance(output, DTensor):
             return output
-        return output.redistribute(placements=[_fitting(self.goes, output)])
+        made = output.redistribute(placements=[_fitting(self.goes, output)])
+        if self.in_parts and self.goes.is_replicate():
+            # Gradients of what uses it are summed in parts; they are reduced on their way back into the sequence.
+            made._etude_sums = True  # type: ignore[attr-defined]
+        return made
 
 
 def _fitting(how: Placement, tensor: Tensor) -> Placement:
@@ -201,7 +206,21 @@ def _as(value: Any, mesh: Any, how: Placement) -> Any:
         return value
     if not isinstance(value, DTensor):
         value = DTensor.from_local(value, mesh, [Replicate()], run_check=False)
-    return value.redistribute(placements=[_fitting(how, value)])
+    wanted = _fitting(how, value)
+    if value.placements == (wanted,):
+        return _reduced_once(value) if wanted.is_replicate() and value.requires_grad else value
+    return value.redistribute(placements=[wanted])
+
+
+def _reduced_once(value: DTensor) -> DTensor:
+    """Return a whole tensor whose gradient is reduced once, however many layers use it: q, k and v are three."""
+    if hasattr(value, "_etude_sums"):
+        return value
+    known: DTensor | None = getattr(value, "_etude_reduced", None)
+    if known is None or known.requires_grad != torch.is_grad_enabled():
+        known = value.redistribute(placements=value.placements)
+        value._etude_reduced = known  # type: ignore[attr-defined]
+    return known
 
 
 def _placed(param: nn.Parameter, mesh: Any, how: Placement, name: str, memo: Memo, at: str) -> nn.Parameter:
@@ -234,6 +253,7 @@ def _replicate(model: nn.Module, mesh: Any, memo: Memo) -> None:
             module.register_parameter(name, made)
     for made, _ in memo.values():
         made.__dict__.pop("_etude_before", None)
+    memo.clear()  # the hooks of layers keep it, and what FSDP shards next should not stay in memory
 
 
 def _enter(mesh: Any, module: nn.Module, inputs: Any, named: Any) -> Any:
