@@ -39,10 +39,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+#: What is told about the model of this config, which no project here has.
+FOREIGN = "base.py:2: warning: no model is called 'Net'; install"
+
+
 def survey(folder: Path, text: str, *overrides: str) -> tuple[Any, list[str]]:
     (folder / "c.py").write_text("_base_ = './base.py'\n" + text)
     plan, findings = lower.survey(lower.read("c.py", overrides))
-    return plan, [str(finding) for finding in findings]
+    told = [str(finding) for finding in findings]
+    return plan, [text for text in told if not text.startswith(FOREIGN)]
 
 
 def test_a_config_is_recognised_by_its_keys_or_those_of_its_base(folder: Path) -> None:
@@ -76,8 +81,7 @@ def test_the_plan_holds_what_the_config_says(folder: Path) -> None:
         ("custom_hooks = [dict(type='EMAHok')]\n", "c.py:2: no hook is called 'EMAHok'; did you mean 'EMAHook'?"),
         ("custom_hooks = [dict(type='EMAHook', priority='HIGHT')]\n", "c.py:2: no priority is called 'HIGHT'; did you mean 'HIGH'?"),
         ("checkpoint_config = dict(max_keep_ckpt=1)\n", "c.py:2: CheckpointHook has no parameter 'max_keep_ckpt'; did you mean 'max_keep_ckpts'?"),
-        ("evaluaton = dict(interval=1)\n", "c.py:2: unknown key evaluaton; did you mean 'evaluation'?"),
-        ("evaluation = dict(intervl=1)\n", "c.py:2: unknown key evaluation.intervl; did you mean 'interval'?"),
+        ("evaluaton = dict(interval=1)\n", "c.py:2: warning: unknown key evaluaton: nothing reads it; did you mean 'evaluation'?"),
         ("optimizer = dict(momentm=0.9)\n", "c.py:2: SGD has no parameter 'momentm'; did you mean 'momentum'?"),
         ("optimizer = dict(type='SGDD')\n", "c.py:2: no optimizer is called 'SGDD'; did you mean 'SGD'?"),
         ("runner = dict(type='EpochBasedRuner')\n", "c.py:2: no runner is called 'EpochBasedRuner'; did you mean 'EpochBasedRunner'?"),

@@ -186,9 +186,8 @@ def test_a_script_that_refuses_its_arguments_or_never_trains_is_named(checkout: 
 
 
 def test_no_check_trains_what_check_refuses(checkout: Path) -> None:
-    words = ("train", "configs/line.py", "dist_params.backend=ncl", "--seed", "3", "--work-dir", "out")
-    assert "did you mean 'nccl'?" in etude(checkout, *words, code=2)
-    told = etude(checkout, *words, "--no-check")
-
-    assert "warning: dist_params.backend" in told
+    (checkout / "configs/slip.py").write_text(CONFIG + "custom_hooks = [dict(type='EMAHok')]\n")
+    words = ("train", "configs/slip.py", "--seed", "3", "--work-dir", "out")
+    assert "did you mean 'EMAHook'?" in etude(checkout, *words, code=2)
+    assert "no hook is called 'EMAHok'" in etude(checkout, *words, "--no-check")
     assert (checkout / "out/iter_6.pth").is_file()

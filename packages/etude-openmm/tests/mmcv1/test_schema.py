@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,48 +145,3 @@ def test_the_command_line_shows_both(capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out)["title"] == "mmcv 1.x config"
     assert main(["schema", "--dialect", "mmcv1", "--markdown"]) == 0
     assert "`CosineAnnealing(min_lr=None" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("lr_config = dict(policy='step', step=[1], warmup='lienar', warmup_iters=3)", "did you mean 'linear'?"),
-        ("lr_config = dict(policy='CosineAnnealing')", "exactly one of min_lr and min_lr_ratio"),
-        ("lr_config = dict(policy='step', step=(1, 2))", "or a list of such, not (1, 2)"),
-        ("lr_config = dict(policy='step', step=[3, 1])", "does not ascend"),
-        ("lr_config = dict(policy='cyclic', target_ratio=[10, 1])", "must be a tuple or a float"),
-        ("lr_config = dict(policy='OneCycle', max_lr=1, pct_start=1)", "must be a float between 0 and 1"),
-        ("lr_config = dict(policy='step', step=[1], by_epoch='False')", "lr_config.by_epoch must be"),
-        ("optimizer = dict(type='SGD', lr='0.1')", "optimizer.lr must be"),
-        ("optimizer_config = dict(grad_clip=dict(norm_type=2))", "needs `max_norm`"),
-        ("runner = dict(type='EpochBasedRunner', max_epochs=2, max_iters=3)", "only one of"),
-        ("evaluation = dict(interval=0)", "must be positive"),
-        ("evaluation = dict(start=-1)", "must be at least 0"),
-        ("evaluation = dict(save_best=True)", "'auto' takes the first one"),
-        ("evaluation = dict(save_best='acc', rule='more')", "evaluation.rule must be one of"),
-        ("workflow = [['train', 1]]", "must be a list of tuples"),
-        ("workflow = [('trian', 1)]", "did you mean 'train'?"),
-        ("workflow = [('val', 1)]", "never trains"),
-        ("workflow = [('train', 1), ('val', 1), ('val', 1)]", "one or two entries"),
-        ("log_config = dict(hooks=[])", "log_config needs `interval`"),
-        ("log_level = 'INF'", "did you mean 'INFO'?"),
-        ("fp16 = dict(loss_scale=512)", "must be a float (512.0)"),
-        ("seed = 'a'", "seed must be a whole number"),
-        ("checkpoint_config = dict(interval='1')", "checkpoint_config.interval must be"),
-        ("dist_params = dict(backend='ncl')", "did you mean 'nccl'?"),
-    ],
-)  # fmt: skip
-def test_a_value_that_cannot_be_is_told_with_its_line(
-    tmp_path: Path, line: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "wrong.py"
-    path.write_text(
-        "model = dict(type='M')\ndata = dict(train=dict(type='D'), val=dict(type='D'))\n"
-        "optimizer = dict(type='SGD', lr=0.1)\noptimizer_config = dict()\nlr_config = dict(policy='fixed')\n"
-        f"runner = dict(type='EpochBasedRunner', max_epochs=1)\n{line}\n"
-    )
-    main(["check", str(path)])
-    told = capsys.readouterr()
-    said = [text for text in (told.out + told.err).splitlines() if message in text]
-    assert said, told.out + told.err
-    assert "wrong.py:7" in said[0]

@@ -98,6 +98,24 @@ custom_hooks = [dict(type=MyHook, every=2), dict(type=EMAHook, momentum=0.01)]
 """
 
 
+VALUES_PARTS = """\
+from mmengine.registry import DATASETS, MODELS
+from tests.mmengine import toy
+DATASETS.register_module(module=toy.Numbers, name='Numbers', force=True)
+MODELS.register_module(module=toy.Net, name='NumbersNet', force=True)
+"""
+VALUES = """\
+custom_imports = dict(imports=['parts_of_values'])
+model = dict(type='NumbersNet')
+train_dataloader = dict(
+    batch_size=4, sampler=dict(type='DefaultSampler', shuffle=True),
+    dataset=dict(type='Numbers'))
+optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1))
+train_cfg = dict(by_epoch=True, max_epochs=1)
+custom_hooks = [dict(type='EMAHook', momentum=0.01)]
+"""
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "parts_of_check.py").write_text(PARTS)
@@ -120,75 +138,40 @@ def test_a_right_config_is_left_alone(project: Path, capsys: pytest.CaptureFixtu
     assert told(text, capsys) == []
 
 
-def test_a_norm_layer_takes_what_its_builder_reads(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "parts_of_check.py").write_text(PARTS.replace("depth=2, init_cfg", "depth=2, norm_cfg=None, init_cfg"))
-    scan.forget()
-    layer = "norm_cfg=dict(type='torch.nn.SyncBatchNorm', {}=True), depth=3"
-    assert told(TEXT.replace("depth=3", layer.format("requires_grad")), capsys) == []
-    (line,) = told(TEXT.replace("depth=3", layer.format("requires_gard")), capsys)
-    assert line.endswith("torch.nn.SyncBatchNorm has no parameter 'requires_gard'; did you mean 'requires_grad'?")
-
-
 @pytest.mark.parametrize(
     ("old", "new", "finding"),
     [
         ("length=16", "lenght=16", "c.py:7: ToySet has no parameter 'lenght'; did you mean 'length'?"),
         ("length=16", "extra=16", "c.py:7: ToySet has no parameter 'extra'; known: length, noise"),
         ("num_classes=2", "classes=2", "c.py:4: ToyNet has no parameter 'classes'; did you mean 'num_classes'?"),
-        ("depth=3", "dept=3", "c.py:4: Tower has no parameter 'dept'; did you mean 'depth'?"),
-        ("depth=3", "layers=3", "c.py:4: warning: Tower has no parameter 'layers'; known: depth, init_cfg, width"),
-        ("width=8, ", "width=8, norm_cfg=dict(type='torch.nn.BatchNorm2d'), ", "c.py:4: warning: Tower has no parameter 'norm_cfg'; did you mean 'init_cfg'?"),
-        ("width=8, ", "", "c.py:4: warning: Tower needs the parameter 'width'"),
-        ("type='ToyNet'", "type='SimCLR'", "c.py:3: no model is called 'SimCLR'; parts_of_check registers Tower, ToyNet"),
-        ("'ToySet', length=16", "'ToyData'", "c.py:7: no dataset is called 'ToyData'; did you mean 'ToySet'?"),
-        ("type='Acc'", "type='Accuracy'", "c.py:11: no metric is called 'Accuracy'; parts_of_check registers Acc"),
+        ("depth=3", "dept=3", "c.py:4: warning: Tower has no parameter 'dept'; did you mean 'depth'?"),
+        ("depth=3", "layers=3", "c.py:4: warning: Tower has no parameter 'layers'; known: depth, width"),
+        ("width=8, ", "width=8, norm_cfg=dict(type='torch.nn.BatchNorm2d'), ", "c.py:4: warning: Tower has no parameter 'norm_cfg'; known: depth, width"),
+        ("type='ToyNet'", "type='SimCLR'", "c.py:3: warning: no model is called 'SimCLR'; known: BaseDataPreprocessor, BaseTTAModel, CosineEMA, ExponentialMovingAverage, ImgDataPreprocessor, MomentumAnnealingEMA, StochasticWeightAverage, Tower, ToyNet"),
+        ("'ToySet', length=16", "'ToyData'", "c.py:7: warning: no dataset is called 'ToyData'; did you mean 'ToySet'?"),
+        ("type='Acc'", "type='Accuracy'", "c.py:11: warning: no metric is called 'Accuracy'; known: Acc, DumpResults, Evaluator"),
         ("topk=1", "top=1", "c.py:11: Acc has no parameter 'top'; did you mean 'topk'?"),
-        ("type='OptimWrapper'", "constructor='LayerDecay'", "c.py:14: no optim wrapper constructor is called 'LayerDecay'; known: DefaultOptimWrapperConstructor"),
+        ("type='OptimWrapper'", "constructor='LayerDecay'", "c.py:14: warning: no optim wrapper constructor is called 'LayerDecay'; known: DefaultOptimWrapperConstructor"),
         ("momentum=0.01", "ema_type='StochasticWeightAverag'", "c.py:19: no model is called 'StochasticWeightAverag'; did you mean 'StochasticWeightAverage'?"),
-        ("momentum=0.01", "decay=0.01", "c.py:19: unknown key custom_hooks.1.decay: neither EMAHook nor ExponentialMovingAverage takes it; did you mean 'momentum'?"),
         ("max_norm", "maxnorm", "c.py:15: unknown key optim_wrapper.clip_grad.maxnorm; did you mean 'max_norm'?"),
-        ("dict(max_norm=1.0)", "1.0", "c.py:15: optim_wrapper.clip_grad must be a dict, not 1.0; it takes type, max_norm, norm_type, error_if_nonfinite, foreach, clip_value"),
-        ("val_interval=1", "val_interval=0", "c.py:12: train_cfg.val_interval must be at least 1, not 0; leave the three `val_…` keys out for none"),
         ("max_epochs=3", "max_epochs='3'", "c.py:12: train_cfg.max_epochs must be a whole number of at least 0, not '3'; write 3 without quotes"),
         ("max_epochs=3", "max_epochs=3, max_iters=9", "c.py:12: train_cfg.max_iters does nothing when by_epoch is True; by_epoch=False would use it"),
         ("seed=0", "sed=0", "c.py:20: unknown key randomness.sed; did you mean 'seed'?"),
         ("seed=0", "random_state=0", "c.py:20: unknown key randomness.random_state; known: deterministic, diff_rank_seed, seed"),
-        ("cudnn_benchmark", "cudnn_bench", "c.py:21: warning: unknown key env_cfg.cudnn_bench: nothing reads it; did you mean 'cudnn_benchmark'?"),
-        ("mp_start_method='fork'", "mp_start_method='frok'", "c.py:21: env_cfg.mp_cfg.mp_start_method must be one of fork, spawn, forkserver, not 'frok'; did you mean 'fork'?"),
-        ("checkpoint=dict", "chekpoint=dict", "c.py:18: unknown key default_hooks.chekpoint; did you mean 'checkpoint'?"),
+        ("checkpoint=dict", "chekpoint=dict", "c.py:18: warning: default_hooks.chekpoint is a second CheckpointHook beside the one that every run has; did you mean 'checkpoint'?"),
         ("checkpoint=dict", "ckpt=dict", "c.py:18: warning: default_hooks.ckpt is a second CheckpointHook beside the one that every run has; did you mean 'checkpoint'?"),
-        ("val_cfg = dict()\n", "val_cfg = None\n", "c.py:10: val_dataloader, val_cfg, val_evaluator belong together; val_cfg is missing; give None to all three for none"),
-        ("val_evaluator =", "val_evalutor =", "c.py:11: unknown key val_evalutor; did you mean 'val_evaluator'?"),
-        ("val_dataloader =", "val_loader =", "c.py:8: unknown key val_loader; did you mean 'val_dataloader'?"),
+        ("val_evaluator =", "val_evalutor =", "c.py:11: warning: unknown key val_evalutor: nothing reads it; did you mean 'val_evaluator'?"),
+        ("val_dataloader =", "val_loader =", "c.py:8: warning: unknown key val_loader: nothing reads it; did you mean 'val_dataloader'?"),
         ("imports=['parts_of_check']", "imports=['part_of_check']", "c.py:1: custom_imports: no module or file 'part_of_check' can be found; did you mean 'parts_of_check'?"),
         ("every=2", "evry=2", "c.py:19: MyHook has no parameter 'evry'; did you mean 'every'?"),
         ("sampler=dict(type='DefaultSampler', shuffle=True)", "shuffle=True", "c.py:6: train_dataloader.shuffle is a matter of the sampler; write sampler=dict(type='DefaultSampler', shuffle=True)"),
         ("randomness =", "optimizer = dict(lr=1)\nrandomness =", "c.py:20: warning: unknown key optimizer: nothing reads it; MMEngine reads optim_wrapper.optimizer"),
-        ("clip_grad=", "accumulative_counts='4', clip_grad=", "c.py:15: optim_wrapper.accumulative_counts must be a whole number, not the string '4'; write 4 without quotes"),
-        ("dict(type='Acc', topk=1)", "'Acc'", "c.py:11: val_evaluator must be a dict or a list of dicts, not 'Acc'; write dict(type='Acc')"),
-        ("val_cfg = dict()", "val_cfg = True", "c.py:10: val_cfg must be a dict, not True"),
         ("dict(type='MyHook', every=2)", "'MyHook'", "c.py:19: custom_hooks.0: a hook is a dict, not 'MyHook'; write dict(type='MyHook')"),
         ("optimizer=dict(type='SGD', lr=0.1, momentum=0.9)", "optimizer='SGD'", "c.py:14: optim_wrapper.optimizer must be a dict; write dict(type='SGD', …)"),
-        ("'toy/acc'", "'toy/acuracy'", "c.py:18: default_hooks.checkpoint.save_best: no metric of val_evaluator gives 'toy/acuracy'; did you mean 'toy/acc'?"),
-        ("'toy/acc'", "'acc'", "c.py:18: default_hooks.checkpoint.save_best: no metric of val_evaluator gives 'acc'; did you mean 'toy/acc'?"),
-        ("by_epoch=False, begin=0, end=3)]", "end=3), dict(type='ReduceOnPlateauLR', monitor='toy/ac')]", "c.py:16: param_scheduler.1.monitor: no metric of val_evaluator gives 'toy/ac'; did you mean 'toy/acc'?"),
-        ("momentum=0.01)]", "momentum=0.01), dict(type='EarlyStoppingHook', monitor='toy/ac', rule='greater')]", "c.py:19: custom_hooks.2.monitor: no metric of val_evaluator gives 'toy/ac'; did you mean 'toy/acc'?"),
         ("width=8", "width=", "c.py:4: not valid Python: invalid syntax"),
-        ("type='OptimWrapper'", "type='AmpOptimWrapper', loss_scale='dynamc'", "c.py:14: optim_wrapper.loss_scale must be 'dynamic', a number or a dict, not 'dynamc'; did you mean 'dynamic'?"),
-        ("type='OptimWrapper'", "type='AmpOptimWrapper', dtype='bfloat61'", "c.py:14: optim_wrapper.dtype must be float16, bfloat16, float32, float64, not 'bfloat61'; did you mean 'bfloat16'?"),
-        ("momentum=0.01", "momentum=1.5", "c.py:19: custom_hooks.1.momentum must be a number between 0 and 1, neither of them, not 1.5"),
-        ("momentum=0.01", "ema_type='CosineEMA', momentum=1.5", "c.py:19: custom_hooks.1.momentum must be a number from 0 to 1, not 1.5"),
-        ("clip_grad=", "accumulative_counts=0, clip_grad=", "c.py:15: optim_wrapper.accumulative_counts must be a whole number of at least 1, not 0"),
-        ("lr=0.1", "lr=-0.1", "c.py:14: optim_wrapper.optimizer.lr must be a number of at least 0, not -0.1"),
-        ("start_factor=0.1", "start_factor=10", "c.py:16: param_scheduler.0.start_factor must be a number from 0 to 1, not 10"),
-        ("type='LinearLR', start_factor=0.1", "type='StepLR', step_size=1, gamma='0.1'", "c.py:16: param_scheduler.0.gamma must be a number, not the string '0.1'; write 0.1 without quotes"),
-        ("default_hooks = dict(", "default_hooks = dict(logger=dict(type='LoggerHook', interval=0),", "c.py:17: default_hooks.logger.interval must be a whole number of at least 1, not 0"),
-        ("randomness =", "launcher = 'pytorh'\nrandomness =", "c.py:20: launcher must be one of none, pytorch, slurm, mpi, not 'pytorh'; did you mean 'pytorch'?"),
         ("depth=3", "depth=3, init_cfg=dict(type='Pretrained', checkpoint='')", "c.py:4: warning: model.backbone.init_cfg.checkpoint: no file is named; name one, or leave `init_cfg` out"),
         ("depth=3", "depth=3, init_cfg=dict(type='Pretrained', checkpoint='a.pth')", "c.py:4: warning: model.backbone.init_cfg.checkpoint: there is no file 'a.pth'"),
         ("randomness =", "load_from = 'epoch_2.pth'\nrandomness =", "c.py:20: warning: load_from: there is no file 'epoch_2.pth'; did you mean 'epoch_3.pth'?"),
-        ("'greater'", "'bigger'", "c.py:18: default_hooks.checkpoint.rule must be one of greater, less, not 'bigger'"),
-        ("by_epoch=True, max_epochs=3", "type='EpochBasedTrainLoop', by_epoch=True, max_epochs=3", "c.py:12: train_cfg has a `type`, which says what `by_epoch` would; leave one of them out"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_once_at_its_line(
@@ -196,29 +179,6 @@ def test_a_mistake_is_told_once_at_its_line(
 ) -> None:
     (project / "epoch_3.pth").touch()
     assert told(TEXT.replace(old, new, 1), capsys) == [finding]
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("type='OptimWrapper'", "type='AmpOptimWrapper', loss_scale=512."),
-        ("type='OptimWrapper'", "type='AmpOptimWrapper', loss_scale=dict(init_scale=2.)"),
-        ("momentum=0.01", "ema_type='CosineEMA', momentum=1.0"),
-        ("randomness =", "launcher = 'none'\nload_from = 'epoch_3.pth'\nrandomness ="),
-        ("randomness =", "load_from = 'https://example.org/weights.pth'\nrandomness ="),
-    ],
-)
-def test_values_that_are_taken_are_left_alone(
-    project: Path, capsys: pytest.CaptureFixture[str], old: str, new: str
-) -> None:
-    (project / "epoch_3.pth").touch()
-    assert told(TEXT.replace(old, new, 1), capsys) == []
-
-
-def test_a_validation_of_ones_own_gives_what_it_likes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = TEXT.replace("'toy/acc'", "'b_toy/acc'")
-    assert len(told(asked, capsys)) == 1
-    assert told(asked.replace("val_cfg = dict()", "val_cfg = dict(type='OwnVal')"), capsys) == []
 
 
 def test_a_method_of_a_hook_that_nothing_calls_is_told_at_its_line(
@@ -255,16 +215,6 @@ def test_a_step_of_a_pipeline_is_made_of_what_the_config_writes_alone(
     ]
 
 
-def test_bases_are_named_in_one_way(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "base.py").write_text(PURE)
-    (project / "other.py").write_text("resume = True\n")
-    child = "from mmengine.config import read_base\nwith read_base():\n    from .base import *\n_base_ = './other.py'\n"
-    (line,) = told(child, capsys)
-    assert line.startswith(
-        "c.py:4: `_base_` does nothing in a file that has `with read_base():`; import that file under"
-    )
-
-
 def test_a_key_of_the_base_is_no_variable_of_the_child(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "base.py").write_text(f"width = 8\n{TEXT.replace('width=8', 'width=width')}")
     child = "_base_ = './base.py'\nmodel = dict(backbone=dict(width={} * 2))\n"
@@ -272,30 +222,6 @@ def test_a_key_of_the_base_is_no_variable_of_the_child(project: Path, capsys: py
     assert told(child.format("width"), capsys) == [f"c.py:2: name 'width' is not defined; {hint}"]
     assert told(child.format("widht"), capsys) == [f"c.py:2: name 'widht' is not defined; {hint}"]
     assert told(child.format("_base_.width"), capsys) == []
-
-
-def test_an_inherited_loop_is_named_with_its_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    typed = TEXT.replace("by_epoch=True, max_epochs=3", "type='EpochBasedTrainLoop', max_epochs=3")
-    (project / "base.py").write_text(typed)
-    child = "_base_ = './base.py'\ntrain_cfg = dict({}by_epoch=True, max_epochs=3)\n"
-    wrong = "train_cfg has a `type`, inherited from base.py:12, which says what `by_epoch` would"
-    assert told(child.format(""), capsys) == [f"c.py:2: {wrong}; `_delete_=True` in this dict drops what it inherits"]
-    assert told(child.format("_delete_=True, "), capsys) == []
-
-
-def test_what_counts_epochs_in_a_run_by_iterations_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    by_epochs = "dict(type='PolyLR', end=3), dict(type='StepLR', step_size=1, convert_to_iter_based=True)]"
-    (project / "base.py").write_text(TEXT.replace("by_epoch=False, begin=0, end=3)]", f"by_epoch=False), {by_epochs}"))
-    child = "_base_ = './base.py'\ntrain_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=9)\n"
-    lines = told(child, capsys)
-    counts = "counts epochs in a run by iterations"
-    assert [line.partition(counts)[0] for line in lines] == [
-        "base.py:16: warning: param_scheduler.1 ",
-        "base.py:16: warning: param_scheduler.2 ",
-        "base.py:18: warning: default_hooks.checkpoint ",
-    ]
-    assert "; give by_epoch=False" in lines[0]
-    assert "each is a pass over the data" in lines[1]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +236,7 @@ def test_what_counts_epochs_in_a_run_by_iterations_is_told(project: Path, capsys
         ("length=16", "extra=16", "c.py:12: parts_of_check.ToySet has no parameter 'extra'; known: length, noise"),
         ("lr=0.1", "learning_rate=0.1", "c.py:19: torch.optim.SGD has no parameter 'learning_rate'; did you mean 'lr'?"),
         ("every=2", "evry=2", "c.py:22: parts_of_check.MyHook has no parameter 'evry'; did you mean 'every'?"),
-        ("interval=1))", "intrval=1))", "c.py:21: unknown key default_hooks.checkpoint.intrval; did you mean 'interval'?"),
+        ("interval=1))", "intrval=1))", "c.py:21: warning: mmengine.hooks.CheckpointHook has no parameter 'intrval'; did you mean 'interval'?"),
         ("type=Acc,", "type='parts_of_check.Accc',", "c.py:16: parts_of_check has no 'Accc'; did you mean 'Acc'?"),
         ("type=ToyNet, ", "type=ToyNet(), ", "c.py:9: parts_of_check.ToyNet is only a stand-in in a config and cannot be called; write dict(type=..., ...) and let the registry build it"),
     ],
@@ -367,7 +293,9 @@ def test_a_loop_by_iterations_has_its_own_keys(project: Path, capsys: pytest.Cap
 
 
 def test_a_misspelt_option_names_itself(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = "override 'trian_cfg.max_epochs=3': unknown key trian_cfg; did you mean 'train_cfg'?"
+    wrong = (
+        "override 'trian_cfg.max_epochs=3': warning: unknown key trian_cfg: nothing reads it; did you mean 'train_cfg'?"
+    )
     assert told(TEXT, capsys, "--cfg-options", "trian_cfg.max_epochs=3") == [wrong]
 
 
@@ -386,20 +314,6 @@ def test_several_optimizers_are_held_against_their_classes(project: Path, capsys
     assert told(scheduled.replace("'Adam', lr", "'Adam', lrr"), capsys) == [wrong]
 
 
-def test_numbers_that_yaml_takes_for_text_are_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("c.yaml").write_text("model: {type: X}\noptim_wrapper:\n  optimizer: {type: SGD, lr: 1e-3}\n")
-    main(["check", "c.yaml"])
-    assert (
-        "c.yaml:3: optim_wrapper.optimizer.lr must be a number, not the string '1e-3'; YAML reads this as text: write 0.001"
-        in capsys.readouterr().out
-    )
-
-
-def test_names_that_cannot_all_be_known_are_left_alone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "parts_of_check.py").write_text(f"import some_package_that_may_register\n{PARTS}")
-    assert told(TEXT.replace("type='Acc', topk=1", "type='FarAway'"), capsys) == []
-
-
 def test_what_classes_hand_on_to_their_bases_is_known(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     handed = "class ToySet(BaseDataset):\n    def __init__(self, length=16, *args, **kwargs):\n        super().__init__(*args, **kwargs)\n"
     parts = PARTS.replace("class ToySet(Dataset):\n    def __init__(self, length=16, noise=0.0): ...\n", handed)
@@ -410,19 +324,12 @@ def test_what_classes_hand_on_to_their_bases_is_known(project: Path, capsys: pyt
     assert told(text.replace("ann_file", "ann_fil"), capsys) == [wrong]
 
 
-def test_a_part_that_nothing_registers_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "parts_of_check.py").write_text(f"{PARTS}\ndef seeded():\n    import random\n    import mmengine\n")
-    (said,) = told(TEXT.replace("type='Tower', width=8, depth=3", "type='UnheardOfByCheck', depth=50"), capsys)
-    assert said.startswith(
-        "c.py:4: warning: model.backbone.type: nothing that this config imports is called 'UnheardOfByCheck'"
-    )
-
-
 def test_modules_that_import_by_a_function_may_register_anything(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / "parts_of_check.py").write_text(f"def more():\n    from . import others\n{PARTS}")
-    assert told(TEXT.replace("type='Acc', topk=1", "type='FarAway'"), capsys) == []
+    (said,) = told(TEXT.replace("type='Acc', topk=1", "type='FarAway'"), capsys)
+    assert said.startswith("c.py:11: warning: no metric is called 'FarAway'")
     assert told("tta_model = dict(type='BaseTTAModel')\n" + TEXT, capsys) == []
 
 
@@ -439,7 +346,7 @@ def test_the_project_that_a_config_is_for_is_named_once_when_it_is_not_installed
     )
     assert main([verb, "c.py"]) == 2
     said = "".join(capsys.readouterr())
-    assert said.count("c.py:2: nothing is called 'FarNet'; mmnowhere, which the config is for, is not installed") == 1
+    assert said.count("c.py:2: no model is called 'FarNet'; mmnowhere, which the config is for, is not installed") == 1
     assert "pip install mmnowhere" in said and "FarSet" not in said and "Traceback" not in said
 
 
@@ -448,8 +355,20 @@ def test_a_variable_that_resembles_another_one_is_no_error(project: Path, capsys
     assert "warning: unknown key eval_pipeline: nothing reads it" in said
 
 
-def test_a_loop_of_a_project_may_take_several_loaders(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    loaders = "test_dataloader = [dict(batch_size=1)]\ntest_evaluator = []\ntest_cfg = dict(type={!r})\n"
-    wrong = "test_dataloader must be a dict"
-    assert any(wrong in line for line in told(TEXT + "\n" + loaders.format("TestLoop"), capsys))
-    assert not any(wrong in line for line in told(TEXT + "\n" + loaders.format("MultiTestLoop"), capsys))
+@pytest.mark.parametrize(
+    ("old", "new", "finding"),
+    [
+        ("lr=0.1", "lr=-0.1", "c.py:6: SGD cannot be made: Invalid learning rate: -0.1"),
+        ("momentum=0.01", "momentum=1.5", "c.py:8: ExponentialMovingAverage cannot be made: momentum must be in range"),
+        ("'OptimWrapper', ", "'OptimWrapper', clip_grad=1.0, ", "c.py:6: OptimWrapper cannot be made: If `clip_grad` is not None"),
+        ("max_epochs=1", "max_epochs=1, val_interval=0", "val_interval must be at least 1, but got 0"),
+    ],
+)  # fmt: skip
+def test_wrong_values_are_told_by_the_classes_before_anything_is_trained(
+    project: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, finding: str
+) -> None:
+    (project / "parts_of_values.py").write_text(VALUES_PARTS)
+    Path("c.py").write_text(VALUES.replace(old, new, 1))
+    assert main(["train", "c.py", "--work-dir", "out", "-q"]) == 2
+    assert finding in capsys.readouterr().err
+    assert not list(Path("out").rglob("*.pth"))

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etude.config.tree import Path, Tree
+from etude.config.tree import Tree
+from etude.dialects import ownership
 from etude.dialects.base import accepted
 from etude.errors import Finding
-from etude.errors.spelling import nearest, suggest
+from etude.errors.spelling import is_slip, nearest, suggest
 from etude.fast_dataclass import replace
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount
 from etude_openmm.mmcv1 import names, overlay
-from etude_openmm.mmcv1.listing import HOOKS, INITIALIZERS, KEYS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
-from etude_openmm.mmcv1.parts import report_other_project, report_project_parts, report_unknown_parts
-from etude_openmm.mmcv1.projects import KNOWN, project_of, reads, registered_by
+from etude_openmm.mmcv1.listing import (
+    HOOKS,
+    INITIALIZERS,
+    KEYS,
+    LR,
+    MOMENTUM,
+    OPTIMIZERS,
+    RUNNERS,
+    policies,
+    registries,
+)
+from etude_openmm.mmcv1.projects import KNOWN, Project, installed, project_of, reads, registered_by
 from etude_openmm.mmcv1.tracking import report_tracking
-from etude_openmm.mmcv1.values import report_values
+from etude_openmm.shared.checks.checker import Role, Rules, check, check_hook_methods
 from etude_openmm.shared.checks.lowering import Lowering, number
-from etude_openmm.shared.checks.typos import Words, report_typos
+from etude_openmm.shared.checks.weights import report_weights
 from etude_openmm.shared.config.config_v1 import ConfigDict
 from etude_openmm.shared.project_names import remedy
 from etude_openmm.shared.reading.errors import reported_by_line
@@ -45,9 +54,38 @@ _DATA_KEYS = (*(key for key in KEYS.fields("data") if key not in ("imgs_per_gpu"
 #: Policies under the names that they have elsewhere.
 _POLICIES = {"cosine": "CosineAnnealing", "cos": "CosineAnnealing", "multistep": "step", "constant": "fixed"}
 SPLITS = ("train", "val", "test")
-#: What belongs where, to find misspelt words.
-WORDS = Words(
+_HOOK = "etude_openmm.mmcv1.live.hooks.hook:Hook"
+#: Registries that hold no part of a model. Projects have some of their own: ``ROTATED_PIPELINES``.
+_PARTS_TABLES = (
+    "*", "!*DATASETS", "!*PIPELINES", "!*HOOKS", "!*OPTIMIZERS", "!*OPTIMIZER_BUILDERS", "!*RUNNERS", "!*SAMPLERS",
+    "!* policies",
+)  # fmt: skip
+_PARTS = (
+    "backbone|neck|head|bbox_head|mask_head|rpn_head|roi_head|detector|reid|tracker|motion|track_head|embed_head|"
+    r"aggregator|loss(_\w+)?"
+)
+#: The last releases for mmcv 1.x.
+_RELEASES = {"mmcls": "mmcls==0.25.0", "mmdet": "mmdet==2.28.2", "mmtrack": "mmtrack==0.14.0"}
+RULES = Rules(
     top=KNOWN_KEYS,
+    roles={
+        "model": Role(_PARTS_TABLES, word="model"),
+        r"data\.train": Role(("*DATASETS",), word="dataset"),
+        r"data\.(val|test)": Role(("*DATASETS",), exact=False, word="dataset"),
+        r"data\..*\bpipeline\.\d+": Role(("*PIPELINES",), word="transform"),
+        rf"model\.(.*\.)?({_PARTS})": Role(_PARTS_TABLES, exact=False, word="part of a model"),
+    },
+    closed=(("custom_imports",),),
+    named={"constructor": Role(("OPTIMIZER_BUILDERS",), word="optimizer constructor")},
+    tables={key: registries()[key] for key in ("OPTIMIZER_BUILDERS",)},
+    loose=(
+        "ConcatDataset",
+        "RepeatDataset",
+        "ClassBalancedDataset",
+        "KFoldDataset",
+        "MultiImageMixDataset",
+        "RandomSampleConcatDataset",
+    ),
     # The layers of mmcv 2.x have their bases from MMEngine.
     served={**names.MODULES, "mmengine.model": names.MODULES["mmcv.runner"]},
     names={
@@ -122,41 +160,47 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         files=tuple(tree.files),
     )
     other = [str(key) for key in tree.values if key not in KNOWN_KEYS]
-    read = [key for key in other if project is not None and own_script and reads(project, key)]
-    low.unknown_keys((*KNOWN_KEYS, *read), sure=not own_script)
-    words = _without(names)
-    if own_script:
-        keys, defaults = (
-            {at: to for at, to in one.items() if at[0] not in _THEIRS} for one in (words.keys, words.defaults)
-        )
-        words = replace(words, top=tuple(key for key in KNOWN_KEYS if key in tree.values), keys=keys, defaults=defaults)
-    if project is None:
-        report_unknown_parts(low, WORDS.names)
-        report_other_project(low, WORDS.names)
-    else:
-        report_project_parts(low, {**theirs, **low.registered}, words.known)
-        if project.is_known and (lack := overlay.lack_of_layers()):
-            low.error(low.place("model"), f"{project.title} cannot be imported", lack)
-    report_typos(low, words)
-    report_values(low, partial(_target, words), own_script=own_script)
+    low.unknown_keys((*KNOWN_KEYS, *(key for key in other if own_script and project and reads(project, key))))
+    if project is not None and project.is_known and (lack := overlay.lack_of_layers()):
+        low.error(low.place("model"), f"{project.title} cannot be imported", lack)
+    _check(low, project, theirs)
+    report_weights(low, "load_from", "resume_from")
     report_tracking(low)
     report_inherited(low)
     return plan, low.findings
 
 
-def _target(words: Words, path: Path, value: Mapping[Any, Any]) -> str | None:
-    """Return the class of ours that the dict at ``path`` becomes."""
-    for key, suffix in (("lr_config", LR), ("momentum_config", MOMENTUM)):
-        policy = value.get("policy")
-        if path == (key,) and isinstance(policy, str):
-            return HOOKS.get((policy.title() if policy == policy.lower() else policy) + suffix)
-    name = value.get("type", WORDS.defaults.get(tuple(map(str, path))))
-    return words.names.get(name) if isinstance(name, str) else None
+def _check(low: Lowering, project: Project | None, theirs: Mapping[tuple[str, str], str]) -> None:
+    disk = ownership.original("mmcv")  # not found by its import name, which is Étude's
+    names = {name for _, name in theirs}  # classes of an installed project replace Étude's
+    rules = replace(
+        RULES,
+        names={name: to for name, to in RULES.names.items() if name not in names},
+        folders=(os.path.dirname(disk),) if disk else (),
+        elsewhere=_elsewhere(str(low.tree.get("model", "type"))) if project is None else "",
+    )
+    if project is not None and not project.is_known:
+        keys, defaults = (
+            {at: to for at, to in one.items() if at[0] not in _THEIRS} for one in (rules.keys, rules.defaults)
+        )
+        rules = replace(rules, keys=keys, defaults=defaults)
+    low.registered = {**theirs, **low.registered}
+    check(low, rules)
+    for path, name in low.tree.walk():
+        if path[0] == "custom_hooks" and path[-1] == "type":
+            check_hook_methods(low, low.registered.get(("HOOKS", str(name)), ""), _HOOK, {})
 
 
-def _without(theirs: Collection[str]) -> Words:
-    """Return the dialect's words without the names of an installed project, whose classes replace Étude's."""
-    return replace(WORDS, names={name: to for name, to in WORDS.names.items() if name not in theirs}, others=theirs)
+def _elsewhere(model: str) -> str:
+    """Return what to do if no installed project has the model of a config."""
+    for one in installed():
+        if near := next((name for _, name in registered_by(one) if is_slip(name, model)), ""):
+            return f"did you mean {near!r} of {one.title}?"
+    lacking = [f"{KNOWN[name]}: pip install --no-deps {release}" for name, release in _RELEASES.items()
+               if ownership.original(name) is None]  # fmt: skip
+    return "; ".join(
+        ("install the project that the config is for", *lacking, "or name your own module in custom_imports")
+    )
 
 
 def _model(low: Lowering, *, own_script: bool) -> Spec:

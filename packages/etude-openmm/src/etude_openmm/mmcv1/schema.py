@@ -13,7 +13,7 @@ from typing import Any
 from etude.config.tree import Tree
 from etude_openmm.mmcv1 import listing, names
 from etude_openmm.mmcv1.listing import KEYS
-from etude_openmm.mmcv1.lower import WORDS
+from etude_openmm.mmcv1.lower import RULES
 from etude_openmm.mmcv1.projects import project_of, registered_by
 from etude_openmm.shared.checks.lowering import Lowering
 from etude_openmm.shared.checks.schemas import DIALECT, FLAG, TEXT, Components, Own, markdown
@@ -85,7 +85,7 @@ def _require_type(schema: dict[str, Any], word: str = "type") -> dict[str, Any]:
 
 def _user_classes(tree: Tree | None) -> Own:
     """Return the classes that the modules of a config and its installed project register."""
-    own = Own.of(tree, WORDS)
+    own = Own.of(tree, RULES)
     if tree is None:
         return own
     project = project_of(tree.values, tree.files, Lowering(tree).imports)

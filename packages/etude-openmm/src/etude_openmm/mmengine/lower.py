@@ -8,21 +8,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
+from etude.dialects import ownership
 from etude.dialects.base import accepted
 from etude.errors import Finding
 from etude.errors.spelling import nearest, suggest
+from etude.fast_dataclass import replace
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount
 from etude_openmm.mmengine import names
-from etude_openmm.mmengine.checks.bounds import report_bounds
-from etude_openmm.mmengine.checks.components import Components, report_hook_methods
-from etude_openmm.mmengine.checks.results import report_results
-from etude_openmm.mmengine.checks.values import is_fragment, report_values
-from etude_openmm.mmengine.projects import with_project
+from etude_openmm.mmengine.projects import beside_mmcv2, scope_of, with_project
+from etude_openmm.shared.checks.checker import Role, Rules, check, check_hook_methods
 from etude_openmm.shared.checks.lowering import Lowering, number
 from etude_openmm.shared.checks.schemas import KeyTable
-from etude_openmm.shared.checks.typos import Words, report_typos
+from etude_openmm.shared.checks.weights import report_weights
 from etude_openmm.shared.config.config_v2 import read_source
+from etude_openmm.shared.project_names import missing_mmcv, missing_project
 from etude_openmm.shared.reading.errors import reported_by_line
 from etude_openmm.shared.reading.imported import broken_imports
 from etude_openmm.shared.reading.inherited import report_inherited, report_late_changes
@@ -49,14 +49,63 @@ DEFAULT_HOOKS = {
 _LOADER_KEYS = KEYS.fields("LOADER")
 SPLITS = ("train", "val", "test")
 #: Keys whose dict has fields of its own, and no class.
-_SECTIONS = ("train_cfg", "default_hooks", "custom_imports", "randomness", "env_cfg", "auto_scale_lr")
+_SECTIONS = ("train_cfg", "custom_imports", "randomness", "env_cfg", "auto_scale_lr")
 _GENERAL = "ParamScheduler"
+_HOOK = "etude_openmm.mmengine.live.hooks.hook:Hook"
+#: Points of mmcv 1.x that MMEngine calls otherwise.
+_FORMER_POINTS = {
+    "before_epoch": "before_train_epoch", "after_epoch": "after_train_epoch", "before_iter": "before_train_iter",
+    "after_iter": "after_train_iter",
+}  # fmt: skip
+#: Where MMEngine has what mmcv 1.x calls otherwise.
+_FORMER = {
+    "optimizer": "optim_wrapper.optimizer", "optimizer_config": "optim_wrapper.clip_grad",
+    "lr_config": "param_scheduler", "momentum_config": "param_scheduler", "evaluation": "val_evaluator and train_cfg",
+    "checkpoint_config": "default_hooks.checkpoint", "log_config": "default_hooks.logger", "runner": "train_cfg",
+    "total_epochs": "train_cfg.max_epochs", "max_epochs": "train_cfg.max_epochs", "max_iters": "train_cfg.max_iters",
+    "data": "train_dataloader, val_dataloader and test_dataloader", "seed": "randomness.seed",
+    "deterministic": "randomness.deterministic", "cudnn_benchmark": "env_cfg.cudnn_benchmark",
+    "dist_params": "env_cfg.dist_cfg", "resume_from": "resume and load_from", "workflow": "train_cfg",
+    "clip_grad": "optim_wrapper.clip_grad", "paramwise_cfg": "optim_wrapper.paramwise_cfg",
+    "evaluator": "val_evaluator", "fp16": "optim_wrapper, as type='AmpOptimWrapper'",
+}  # fmt: skip
+_TRAINS = ("model", "train_cfg", "val_cfg", "test_cfg", "optim_wrapper")
 _INITS = ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier")
-#: What belongs where, to find misspelt words.
-WORDS = Words(
+
+
+def _general(schedulers: Mapping[str, str]) -> dict[str, str]:
+    """Return the curve behind each twin for lr and momentum: they take what it takes, and its signature can be read."""
+    general = {name.removesuffix(_GENERAL): target for name, target in schedulers.items() if name.endswith(_GENERAL)}
+    curves = {name: re.sub("(LR|Momentum|WeightDecay)$", "", name) for name in schedulers}
+    return {name: general.get(curves[name], target) for name, target in schedulers.items()}
+
+
+#: Registry → name → the class whose source shows what a config can give.
+TABLES = {**names.REGISTERED, "PARAM_SCHEDULERS": _general(names.REGISTERED["PARAM_SCHEDULERS"])}
+
+
+RULES = Rules(
     top=KNOWN_KEYS,
-    variables=_VARIABLES,
+    roles={
+        "model": Role(("MODELS",), given=("data_preprocessor",)),
+        r"(model\.)?data_preprocessor": Role(("MODELS",)),
+        r"\w+_dataloader\.dataset(\.dataset|\.datasets\.\d+)?": Role(("DATASETS",)),
+        r"\w+_evaluator(\.metrics)?(\.\d+)?": Role(("METRICS", "EVALUATOR")),
+        r"\w+_dataloader\.collate_fn": Role(("FUNCTIONS",), given=("data_batch", "batch")),
+        r"(val|test)_cfg": Role(("LOOPS",), given=("runner", "dataloader", "evaluator")),
+        "visualizer": Role(("VISUALIZERS",), given=("name", "save_dir")),
+        r"visualizer\.vis_backends(\.\d+)?": Role(("VISBACKENDS",), given=("save_dir",)),
+        "log_processor": Role(("LOG_PROCESSORS",)),
+        r".*\bpipeline\.\d+(\.transforms(\.\d+)+)?": Role(("TRANSFORMS",)),
+        r"model\.(.*\.)?(backbone|neck|head|\w+_head|target_generator)": Role(("MODELS",), exact=False),
+    },
+    closed=(("randomness",), ("env_cfg", "mp_cfg"), ("custom_imports",)),
+    named={
+        "constructor": Role(("OPTIM_WRAPPER_CONSTRUCTORS",), word="optim wrapper constructor"),
+        "ema_type": Role(("MODELS",)),
+    },
     served=names.MODULES,
+    tables=TABLES,
     names={
         **{name: target for table in names.REGISTERED.values() for name, target in table.items()},
         **{name: f"mmengine.model.weight_init:{name}Init" for name in _INITS},
@@ -82,17 +131,6 @@ WORDS = Words(
         ("log_processor",): "LogProcessor",
     },
 )  # fmt: skip
-
-
-def _general(schedulers: Mapping[str, str]) -> dict[str, str]:
-    """Return the curve behind each twin for lr and momentum: they take what it takes, and its signature can be read."""
-    general = {name.removesuffix(_GENERAL): target for name, target in schedulers.items() if name.endswith(_GENERAL)}
-    curves = {name: re.sub("(LR|Momentum|WeightDecay)$", "", name) for name in schedulers}
-    return {name: general.get(curves[name], target) for name, target in schedulers.items()}
-
-
-#: Registry → name → the class whose source shows what a config can give.
-TABLES = {**names.REGISTERED, "PARAM_SCHEDULERS": _general(names.REGISTERED["PARAM_SCHEDULERS"])}
 
 
 def _bind(low: Lowering, spec: Spec, table: str, **options: Any) -> None:
@@ -137,26 +175,41 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         source=tree.values,
         files=tuple(tree.files),
     )
-    if not is_fragment(tree.values):
-        low.unknown_keys(KNOWN_KEYS, variables=_VARIABLES)
+    if not _is_fragment(tree.values):
+        low.unknown_keys(KNOWN_KEYS, {key: f"MMEngine reads {word}" for key, word in _FORMER.items()})
     report_late_changes(low, _READ)
-    report_values(low)
-    components = Components(low, WORDS, TABLES)
-    components.tell()
-    report_bounds(low, WORDS.defaults)
-    report_results(components)
-    report_hook_methods(components)
-    report_typos(low, WORDS)
+    _check(low)
+    report_weights(low, "load_from")
     report_inherited(low)
     low.findings += broken_imports(tree.files)
     return plan, low.findings
+
+
+def _check(low: Lowering) -> None:
+    project = scope_of(low.tree.values, low.tree.files)
+    if ownership.original("mmengine") is None:
+        first = next(iter(low.tree.values), "train_cfg")
+        hint = "pip install mmengine-lite (or mmengine)"
+        low.error(low.place(str(first)), "MMEngine, which the config is for, is not installed", hint)
+        return
+    if lack := missing_mmcv(project):
+        low.error(low.place("default_scope"), f"{project} needs mmcv", lack)
+    check(low, replace(RULES, folders=beside_mmcv2(), lacking=missing_project(project)))
+    for path, name in low.tree.walk():
+        if path[0] in ("custom_hooks", "default_hooks") and path[-1] == "type":
+            check_hook_methods(low, low.registered.get(("HOOKS", str(name)), ""), _HOOK, _FORMER_POINTS)
+
+
+def _is_fragment(values: Mapping[str, Any]) -> bool:
+    """Return whether a file is a base of others, or a config of a tool that does not train."""
+    return not any(key in values for key in _TRAINS)
 
 
 def _model(low: Lowering) -> Spec:
     if "model" not in low.tree.values:
         near = nearest("model", [str(key) for key in low.tree.values])
         text = "the key `model` is missing"
-        if near or not is_fragment(low.tree.values):
+        if near or not _is_fragment(low.tree.values):
             low.error(low.place(), text, f"did you mean {near!r}?" if near else "")
         else:
             low.warning(low.place(), f"{text}: this file is a part of a config, or one for another tool")

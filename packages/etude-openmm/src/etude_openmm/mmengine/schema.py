@@ -11,7 +11,7 @@ from typing import Any
 
 from etude.config.tree import Tree
 from etude_openmm.mmengine import names
-from etude_openmm.mmengine.lower import KEYS, TABLES, WORDS
+from etude_openmm.mmengine.lower import KEYS, RULES, TABLES
 from etude_openmm.mmengine.projects import registered_by, scope_of
 from etude_openmm.shared.checks.schemas import DIALECT, DICT, FLAG, TEXT, Components, Own, line_about, markdown
 
@@ -46,7 +46,7 @@ def markdown_schema(tree: Tree | None = None) -> str:
 
 
 def _user_classes(tree: Tree | None) -> Own:
-    return Own.of(tree, WORDS, registered_by(scope_of(tree.values, tree.files)) if tree is not None else {})
+    return Own.of(tree, RULES, registered_by(scope_of(tree.values, tree.files)) if tree is not None else {})
 
 
 def _tables(own: Own) -> list[str]:

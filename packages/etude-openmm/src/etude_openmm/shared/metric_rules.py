@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from typing import Any
+
+from etude.errors.spelling import nearest
 
 GREATER_KEYS = ("acc", "top", "AR@", "auc", "precision", "mAP", "mDice", "mIoU", "mAcc", "aAcc")
 LESS_KEYS = ("loss",)
@@ -28,3 +31,10 @@ def guess(metric: str, greater: Sequence[str] = GREATER_KEYS, less: Sequence[str
     if any(key in name for key in down):
         return "less"
     return None
+
+
+def missing_result(word: str, wanted: str, metrics: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the message when a validation did not give what ``word`` asks for, and the hint."""
+    near = nearest(wanted, [str(name) for name in metrics])
+    hint = f"did you mean {near!r}?" if near else f"it gave {', '.join(map(str, metrics))}"
+    return f"{word} is {wanted!r}, which the validation did not give", hint

@@ -10,8 +10,10 @@ import contextlib
 import copy
 import logging
 import os
+import re
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from logging.handlers import MemoryHandler
@@ -51,6 +53,10 @@ if TYPE_CHECKING:
 _LAUNCHED = {
     "pytorch": ("RANK", "torchrun"), "slurm": ("SLURM_PROCID", "srun"), "mpi": ("OMPI_COMM_WORLD_RANK", "mpirun"),
 }  # fmt: skip
+
+
+#: Ending of a hook's class → the section of a config that it is made of.
+_SECTIONS = {"LrUpdaterHook": "lr_config", "MomentumUpdaterHook": "momentum_config", "EvalHook": "evaluation"}
 
 
 def build(plan: Plan, options: Options) -> Run:
@@ -396,7 +402,7 @@ def _errors_with_place(plan: Plan, what: str, at: str = "") -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        found = place_of(error, plan) or place
+        found = _place_of(error, plan) or place
         raise ConfigError([one if one.at else replace(one, at=found) for one in error.findings]) from error
     except EtudeError:
         raise
@@ -416,8 +422,23 @@ def _as_mistake(error: Exception, plan: Plan, what: str, at: str) -> EtudeError:
     if raised is not None or not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
         line = f" at {raised}" if raised is not None else ""
         return UserCodeError(f"{place}: {what} raised {type(error).__name__}{line}: {text}")
-    made = "" if at else place_of(error, plan)
+    made = "" if at else _place_of(error, plan)
     return ConfigError(text if made else f"{what}: {text}", at=made or place)
+
+
+def _place_of(error: BaseException, plan: Plan) -> str:
+    """Return the place of the part that could not be made; of a policy or an evaluation that of its section."""
+    if found := place_of(error, plan):
+        return found
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        kind = type(frame.f_locals.get("self")).__name__
+        key = next((key for ending, key in _SECTIONS.items() if kind.endswith(ending)), "")
+        if key in plan.source:
+            words = re.findall(r"\w+", str(error))
+            return str(
+                next(filter(None, (plan.places.get((key, word)) for word in words)), plan.places.get((key,), ""))
+            )
+    return ""
 
 
 def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mapping[str, Any]:

@@ -60,6 +60,8 @@ class _TrainLoop(BaseLoop):
     ) -> None:
         super().__init__(runner, dataloader)
         self._epoch, self._iter = 0, 0
+        if val_interval < 1:
+            raise ValueError(f"val_interval must be at least 1, but got {val_interval}")
         self.val_begin, self.val_interval = val_begin, val_interval
         self.stop_training = False
         #: The position in the training data.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
@@ -14,7 +14,6 @@ from etude.errors.spelling import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.signature_cache import cached
 from etude.plan import Place, Spec
-from etude_openmm.shared.checks.bounds import unquoted
 from etude_openmm.shared.project_names import owner_of, remedy
 from etude_openmm.shared.reading.imported import imported_by
 from etude_openmm.shared.reading.syntax import names_used
@@ -22,15 +21,8 @@ from etude_openmm.shared.registries.registry_base import registered_by_hand
 
 #: Keys of a component's dict that are not arguments of it.
 NOT_ARGUMENTS = ("type", "_scope_")
-#: Key of a part, or of a list of parts → words that its builder takes beside the arguments of the class.
-_BESIDE: dict[str | int, tuple[str, ...]] = {
-    "norm_cfg": ("requires_grad",), "nms": ("class_agnostic", "split_thr", "max_num"),
-    "policies": ("magnitude_key", "magnitude_range"),
-}  # fmt: skip
-#: The similarity above which an unknown top-level key is misspelt; below, it may be a variable that is left over.
-SURELY = 0.9
-#: Words of other systems that are not similar to the ones here.
-SYNONYMS = {"learning_rate": "lr", "wd": "weight_decay"}
+#: Kinds of specs that lowering itself compares with their classes.
+_BOUND = ("hook", "optimizer", "update", "schedule", "sampler", "loop")
 
 
 #: Packages that register nothing in the registries of OpenMMLab.
@@ -40,11 +32,6 @@ INSTALLED = {
 }  # fmt: skip
 
 
-def beside_arguments(path: Path) -> tuple[str, ...]:
-    """Return the words that the builder of the part at ``path`` takes itself."""
-    return _BESIDE.get(path[-2] if isinstance(path[-1], int) else path[-1], ())
-
-
 class Lowering:
     """One pass over a tree; what is wrong gathers in ``findings``."""
 
@@ -52,6 +39,8 @@ class Lowering:
         self.tree = tree
         self.findings: list[Finding] = []
         self._wrong: set[Place] = set()
+        #: Paths of the dicts that :meth:`bind` compares with their classes.
+        self.bound: set[Path] = set()
         self.imports = _imports(tree)
         self.folders = tuple(dict.fromkeys(os.path.dirname(file) for file in tree.files))
         #: Modules that are imported when the config runs: those it lists, and those whose classes it names.
@@ -64,6 +53,8 @@ class Lowering:
 
     def spec(self, path: Path, kind: str, *, default: str = "", leave_out: Sequence[str] = ()) -> Spec:
         """Return the component at ``path``: its ``type`` (or ``default``) and its arguments, each with its place."""
+        if kind in _BOUND:
+            self.bound.add(path)
         value = self.tree.get(*path)
         values = value if isinstance(value, Mapping) else {"type": value} if isinstance(value, str) else {}
         left_out = (*NOT_ARGUMENTS, *leave_out)
@@ -114,32 +105,45 @@ class Lowering:
         """
         target = self._target(spec, known, table, word or spec.kind)
         signature = scan.signature(target, folders=self.folders, known=cached) if target else None
-        if signature is None:
-            return
-        takes = [p.key for p in signature.parameters if p.key not in given and p.word]
-        own = target not in known.values()
-        is_open = signature.open and not closed
-        meant = self._unknown(spec, [*takes, *also], is_open=is_open)
-        for parameter in signature.parameters if not (own and is_open) else ():
-            if parameter.required and parameter.key in takes and parameter.key not in {*spec.args, *meant}:
-                self.error(spec.at, f"{spec.name} needs the parameter {parameter.key!r}")
+        if signature is not None:
+            self.compare(spec.place, spec.name, spec.args, signature, given=given, also=also, closed=closed)
 
-    def _unknown(self, spec: Spec, takes: Sequence[str], *, is_open: bool) -> set[str]:
-        """Report every argument that is not taken, and return the names that were probably meant."""
-        meant: set[str] = set()
-        for name in spec.args:
-            if name in takes:
+    def compare(
+        self,
+        place: Callable[[str], Place],
+        name: str,
+        keys: Iterable[str],
+        signature: scan.Signature,
+        *,
+        given: Iterable[str] = (),
+        also: Iterable[str] = (),
+        closed: bool = False,
+        exact: bool = True,
+        slips: bool = False,
+    ) -> None:
+        """Report keys that a class does not take, and those that it needs.
+
+        ``exact`` says that it is built from these keys and those ``given``. Else its owner may add and remove some:
+        then a wrong one is a warning, with ``slips`` only if it is misspelt.
+        """
+        keys, also = list(keys), tuple(also)
+        takes = [p.key for p in signature.parameters if p.key not in given and p.word]
+        is_open, meant = signature.open and not closed, set()
+        for key in keys:
+            if key in takes or key in also or key in given:
                 continue
-            near = nearest(name, takes)
-            if near is None and SYNONYMS.get(name) in takes:
-                near = SYNONYMS[name]
-            if is_open and near and _is_surely(name, near):
-                self.warning(spec.place(name), f"{spec.name} has no parameter {name!r}", f"did you mean {near!r}?")
-            elif not is_open:
-                hint = f"did you mean {near!r}?" if near else suggest(name, takes)
-                self.error(spec.place(name), f"{spec.name} has no parameter {name!r}", hint)
-                meant |= {near} if near else set()
-        return meant
+            near = nearest(key, [word for word in (*takes, *also) if word not in keys]) or nearest(key, (*takes, *also))
+            slip = near is not None and is_slip(key, near)
+            if (is_open or slips) and not slip:
+                continue
+            tell = self.error if exact and not is_open else self.warning
+            if place(key) not in self._wrong:
+                hint = f"did you mean {near!r}?" if near else suggest(key, (*takes, *also), otherwise=None)
+                tell(place(key), f"{name} has no parameter {key!r}", hint if takes or also else "it takes none")
+            meant |= {near} if near else set()
+        for parameter in signature.parameters if exact and not is_open else ():
+            if parameter.required and parameter.key in takes and parameter.key not in {*keys, *meant}:
+                self.error(place(""), f"{name} needs the parameter {parameter.key!r}")
 
     def _target(self, spec: Spec, known: Mapping[str, str], table: str, word: str) -> str:
         name = spec.name.rpartition(".")[2] if spec.name.partition(".")[0].startswith("mm") else spec.name
@@ -163,24 +167,18 @@ class Lowering:
             self.error(at, f"no {word} is called {spec.name!r}", hint)
         return ""
 
-    def unknown_keys(self, known: Sequence[str], *, sure: bool = True, variables: Collection[str] = ()) -> None:
-        """Report top-level keys that nothing reads: neither known words, nor variables that the config itself uses.
+    def unknown_keys(self, known: Sequence[str], former: Mapping[str, str] | None = None) -> None:
+        """Warn about top-level keys that nothing reads: neither known words, nor variables that the config itself uses.
 
-        A misspelling of a known word is an error, if it is ``sure`` that nothing else reads the keys. Those of
-        ``variables`` are only known by custom, and another may be called nearly so.
+        ``former`` says what is read instead of the keys of an older generation.
         """
         used = names_used(self.tree.files.values())
         for key in self.tree.values:
             if key in known or not isinstance(key, str) or key.startswith("_") or key in used:
                 continue
             near = nearest(key, known)
-            hint = f"did you mean {near!r}?" if near else ""
-            by_hand = not self.place(key).line and is_slip(key, near or "")
-            is_other = near in variables or (key.endswith(near or key) and near in self.tree.values)  # eval_dataloader
-            if sure and near and (by_hand or (not is_other and _is_surely(key, near))):
-                self.error(self.place(key), f"unknown key {key}", hint)
-            else:
-                self.warning(self.place(key), f"unknown key {key}: nothing reads it", hint)
+            hint = (former or {}).get(key, "") or (f"did you mean {near!r}?" if near else "")
+            self.warning(self.place(key), f"unknown key {key}: nothing reads it", hint)
 
     # -- the user's own modules ----------------------------------------------------------------------------------
 
@@ -224,12 +222,5 @@ def number(low: Lowering, path: Path, default: Any, *, least: int = 0) -> Any:
     if value is default or (isinstance(value, int) and not isinstance(value, bool) and value >= least):
         return value
     text = f"{dotted(path)} must be a whole number of at least {least}, not {value!r}"
-    low.error(low.place(*path), text, unquoted(value))
+    low.error(low.place(*path), text, f"write {value} without quotes" if str(value).isdigit() else "")
     return default
-
-
-def _is_surely(name: str, near: str) -> bool:
-    """Return whether ``name`` is so much like ``near`` that it is a misspelling of it."""
-    from difflib import SequenceMatcher
-
-    return SequenceMatcher(None, name, near).ratio() >= SURELY

@@ -12,8 +12,8 @@ from etude.config.tree import Tree
 from etude.fast_dataclass import field, record
 from etude.inspection import signatures as scan
 from etude.inspection.signature_cache import cached
+from etude_openmm.shared.checks.checker import Rules
 from etude_openmm.shared.checks.lowering import Lowering
-from etude_openmm.shared.checks.typos import Words
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEXT, FLAG, DICT = {"type": "string"}, {"type": "boolean"}, {"type": "object"}
@@ -37,12 +37,12 @@ class Own:
     known: scan.Known = cached
 
     @classmethod
-    def of(cls, tree: Tree | None, words: Words, project: Mapping[tuple[str, str], str] | None = None) -> Own:
+    def of(cls, tree: Tree | None, rules: Rules, project: Mapping[tuple[str, str], str] | None = None) -> Own:
         """Read the modules of ``tree``; ``project`` is what its installed project registers."""
         if tree is None:
             return cls()
         low = Lowering(tree)
-        return cls({**(project or {}), **low.registered}, low.folders, words.known)
+        return cls({**(project or {}), **low.registered}, low.folders, rules.known)
 
     def table(self, name: str) -> dict[str, str]:
         return {entry: target for (table, entry), target in self.registered.items() if table == name}

@@ -16,12 +16,11 @@ from mmengine.fileio import FileClient, get_file_backend
 from etude.checkpoint.formats.torch_file import Patience
 from etude.errors import SaveError
 from etude_openmm.mmengine import files
-from etude_openmm.mmengine.checks.results import missing_result
 from etude_openmm.mmengine.live.dist.utils import is_main_process
 from etude_openmm.mmengine.live.hooks.hook import OUTDATED, DataBatch, Hook
 from etude_openmm.shared.errors import ConfigKeyError
 from etude_openmm.shared.logging import log_warning
-from etude_openmm.shared.metric_rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess
+from etude_openmm.shared.metric_rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess, missing_result
 
 
 class BestRules(Hook):

@@ -7,10 +7,9 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from etude_openmm.mmengine.checks.results import missing_result
 from etude_openmm.mmengine.live.hooks.hook import Hook
 from etude_openmm.shared.errors import ConfigRuntimeError
-from etude_openmm.shared.metric_rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess
+from etude_openmm.shared.metric_rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess, missing_result
 
 
 class EarlyStoppingHook(Hook):

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from etude_openmm.mmengine.checks.results import missing_result
 from etude_openmm.mmengine.live.dist.collectives import all_reduce_params
 from etude_openmm.mmengine.live.dist.utils import is_distributed
 from etude_openmm.mmengine.live.hooks.hook import DataBatch, Hook
 from etude_openmm.shared.errors import ConfigKeyError
+from etude_openmm.shared.metric_rules import missing_result
 
 
 class IterTimerHook(Hook):

@@ -1,1 +1,0 @@
-"""Finds mistakes in MMEngine configs without building anything."""
