@@ -32,7 +32,7 @@ from etude import dialects
 from etude.build import Parts, connect
 from etude.building.options import Options
 from etude.core import loop as loops
-from etude.core.evaluation import Evaluation, by_name, require_metric
+from etude.core.evaluation import VALIDATION, Evaluation, by_name, require_metric
 from etude.core.hook import FunctionHook, Hook, require_call
 from etude.core.predict import predict
 from etude.core.run import Run
@@ -379,7 +379,7 @@ class Trainer:
             **words,
             "extra": {"parts": list(self.parts)} if self.parts else None,
         }
-        return plan_with_hooks(every, self.hooks)
+        return plan_with_hooks(every, self.hooks, unknown=("metric",) if hasattr(self.model, VALIDATION) else ())
 
     def _require_folder(self, checkpoint: Any, resume: bool, log: Any) -> None:
         if self.folder is not None:

@@ -272,7 +272,7 @@ def test_a_file_of_another_kind_is_answered_with_those_that_can_be_written(runs:
     said = runs("export", "plain", "-o", "model.pth")
     assert said.code == 2 and "model.pth: a model is exported as .pt2, .onnx or .safetensors" in said.err
     said = runs("predict", "plain", "-o", "out.txt")
-    assert said.code == 2 and "out.txt: predictions are written as .csv, .npz or .jsonl" in said.err
+    assert said.code == 2 and "out.txt: predictions are written as .csv, .npz, .jsonl or .parquet" in said.err
 
 
 @pytest.mark.parametrize("suffix", ["pt2", "onnx", "safetensors"])

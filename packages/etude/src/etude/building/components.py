@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 
+from etude.config.conform import takes_only_tensors
 from etude.config.imports import is_folder
 from etude.core.evaluation import by_name, require_metric
 from etude.core.hook import FunctionHook, Hook, require_points
 from etude.core.run import Run
 from etude.errors import ConfigError, EtudeError, UserCodeError, placed
+from etude.fast_dataclass import replace
 from etude.losses.outputs import fitted
 from etude.plan import HookPlan, Plan, Spec
 from etude.registry import TABLES, Registry, import_file, trust, walk
@@ -30,11 +32,37 @@ def build_component(spec: Spec, *args: Any, **extra: Any) -> Any:
         table = next((table for table in KINDS.values() if spec.name in table), KINDS["model"])
         return table.build(_filled(spec), *args, **extra)
     try:
-        return KINDS[spec.kind].build(_filled(spec), *args, **extra)
+        filled = _filled(spec)
+        return KINDS[spec.kind].build(replace(filled, args=_with_tensors(filled)), *args, **extra)
     except EtudeError:
         raise
     except Exception as error:
         raise UserCodeError(f"{spec.at}: {spec.kind} {spec.name} raised {type(error).__name__}: {error}") from error
+
+
+def _with_tensors(spec: Spec) -> dict[str, Any]:
+    """Return the arguments of a component, with tensors for numbers and lists where its signature takes only those:
+    the ``weight`` of a loss. Those of a loss are floats."""
+    numbers = {key: value for key, value in spec.args.items() if _is_numbers(value)}
+    if not numbers:
+        return dict(spec.args)
+    try:
+        parameters = inspect.signature(KINDS[spec.kind].get(spec.name, at=str(spec.at))).parameters
+    except (TypeError, ValueError):
+        return dict(spec.args)
+    kind = torch.float32 if spec.kind == "loss" else None
+    made = {}
+    for key, value in numbers.items():
+        declared = parameters[key].annotation if key in parameters else ""
+        if takes_only_tensors(declared.__name__ if isinstance(declared, type) else str(declared)):
+            made[key] = torch.tensor(value, dtype=kind)
+    return {**spec.args, **made}
+
+
+def _is_numbers(value: Any) -> bool:
+    if isinstance(value, list | tuple) and value:
+        return all(map(_is_numbers, value))
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def import_modules(plan: Plan) -> None:
@@ -45,6 +73,7 @@ def import_modules(plan: Plan) -> None:
             path = next((p for root in [*roots, Path.cwd()] if (p := root / entry).is_file()), None)
             if path is None:
                 raise ConfigError(f"imports: there is no file {entry}", at=_file(plan))
+            _search(path.resolve().parent)
             trust(_guarded(plan, entry, partial(import_file, str(path), path.stem)).__name__)
             continue
         if is_folder(entry):
@@ -53,10 +82,24 @@ def import_modules(plan: Plan) -> None:
                 raise ConfigError(f"imports: there is no folder {entry}", at=_file(plan))
             roots += there[:1]
             continue
-        for root in [str(root) for root in roots if str(root) not in sys.path]:
-            sys.path.insert(0, root)
+        for root in roots:
+            _search(root.resolve())
         _guarded(plan, entry, partial(importlib.import_module, entry))
         trust(entry)
+
+
+#: Folders of projects in which this process looks for modules.
+_SEARCHED: set[Path] = set()
+
+
+def _search(folder: Path) -> None:
+    """Let code import the files of a folder. Another project's modules of their names are forgotten."""
+    for file in folder.glob("*.py"):
+        known = getattr(sys.modules.get(file.stem), "__file__", None)
+        if known is not None and Path(known).parent in _SEARCHED - {folder}:
+            del sys.modules[file.stem]
+    _SEARCHED.add(folder)
+    sys.path[:] = [str(folder), *(path for path in sys.path if path != str(folder))]
 
 
 def _collate(spec: Spec) -> Callable[[list[Any]], Any]:

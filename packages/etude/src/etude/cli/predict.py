@@ -15,7 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data", metavar="DATA", nargs="?", help="a split (val), a folder of images, or a file like the training data"
     )
-    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="out.csv, out.jsonl or out.npz")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="out.csv, out.jsonl, out.npz or out.parquet")
+    parser.add_argument(
+        "--with", dest="beside", default="", metavar="WHAT", help="also write targets, inputs or targets,inputs"
+    )
     parser.add_argument("--split", default="", metavar="NAME", help="a split of the data (default: test, else val)")
     add_weights(parser)
     parser.add_argument("--batch-size", type=int, metavar="N", help="batch size (default: the config's)")
@@ -49,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
         ema=args.ema,
         batch_size=args.batch_size,
         device=args.device,
+        beside=[word for word in args.beside.split(",") if word],
     )
     found.write(args.out)
     print(f"{len(found.names)} samples  {args.out}")

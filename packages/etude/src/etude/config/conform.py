@@ -20,13 +20,13 @@ _ANYTHING = ("any",)
 _LISTS = {"list", "List", "Sequence", "Iterable", "Collection", "MutableSequence"}
 _TUPLES = {"tuple", "Tuple"}
 _DICTS = {"dict", "Dict", "Mapping", "MutableMapping"}
-_OBJECTS = {"Tensor", "Module", "Optimizer", "Dataset", "Callable", "Generator", "Sampler", "Hook", "Run"}
+_OBJECTS = {"Module", "Optimizer", "Dataset", "Callable", "Generator", "Sampler", "Hook", "Run"}
 #: Kinds that take values of one Python type as they are.
 _EXACT: dict[str, type] = {"bool": bool, "str": str, "none": type(None), "object": Spec}
 _WORDS = {
     "int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false", "none": "null",
     "list": "a list", "tuple": "a list", "dict": "a mapping", "amount": "an amount like 1ep or 500step",
-    "object": "an object", "any": "anything",
+    "object": "an object", "tensor": "a number or a list of numbers", "any": "anything",
 }  # fmt: skip
 
 #: What an annotation declares: ``("int",)``, ``("list", item)``, ``("union", a, b)``, ``("literal", value, …)``.
@@ -83,8 +83,8 @@ def _named(name: str) -> Want:
         return ("tuple", _ANYTHING, ...)
     if name in _DICTS:
         return ("dict", _ANYTHING)
-    if name == "Amount":
-        return ("amount",)
+    if name in ("Amount", "Tensor"):
+        return (name.lower(),)
     return ("object",) if name in _OBJECTS else _ANYTHING
 
 
@@ -128,6 +128,8 @@ def _fit(value: Any, want: Want) -> Any:
         return _fit_literal(value, want)
     if kind == "amount":
         return _fit_amount(value)
+    if kind == "tensor":
+        return _fit_tensor(value)
     if kind in ("list", "tuple", "dict"):
         return _fit_container(value, want)
     return _fit_scalar(value, kind)
@@ -177,6 +179,27 @@ def _fit_amount(value: Any) -> Any:
     except (ConfigError, TypeError) as error:
         raise Misfit(f"{_WORDS['amount']}, not {_shown(value)}") from error
     return value
+
+
+def _fit_tensor(value: Any) -> Any:
+    """Accept numbers and lists of them, however deep; whoever builds the component makes a tensor of them."""
+    if not isinstance(value, Spec) and not _is_number(value):
+        if not isinstance(value, list | tuple) or not value:
+            raise Misfit(f"{_WORDS['tensor']}, not {_shown(value)}")
+        for item in value:
+            _fit_tensor(item)
+    return value
+
+
+def takes_only_tensors(annotation: str) -> bool:
+    """Return whether a parameter takes a tensor, and no plain number or list.
+
+    >>> takes_only_tensors("Tensor | None"), takes_only_tensors("float | Tensor")
+    (True, False)
+    """
+    want = declared(annotation)
+    parts = want[1:] if want[0] == "union" else (want,)
+    return ("tensor",) in parts and all(part in (("tensor",), ("none",)) for part in parts)
 
 
 def _fit_container(value: Any, want: Want) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import warnings
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from etude.core.describe import FORWARD, where_of
+from etude.core.describe import FORWARD, describe, where_of
 from etude.core.forward import Forward, named_losses, takes
 from etude.core.loop import evaluate
 from etude.core.returned import refuse_return, require_result, wrong_loss
@@ -25,12 +26,19 @@ from etude.events.record import numbers_of
 from etude.losses.outputs import differ_by_ones, scores, takes_tensor, warn_of_broadcast
 from etude.plan import Spec
 
+#: Methods of a model that replace the usual evaluation and prediction of a batch.
+VALIDATION, PREDICTION = "validation_step", "predict_step"
+
 
 class Evaluation:
     """Collects losses and metrics on the device and reads the numbers once, at the end.
 
     A metric is anything with ``update(output, target)``, ``compute()`` and ``reset()``, so torchmetrics' are too. What
-    ``compute`` returns is recorded under the metric's name, or under the keys of a mapping.
+    ``compute`` returns is recorded under the metric's name, or under the keys of a mapping. If ``update`` takes a
+    third parameter ``run``, the metric can ask ``run.model`` itself: to generate, say.
+
+    A model with a method ``validation_step(batch)`` says itself what an evaluation of a batch gives: a mapping of names
+    to numbers, whose means over samples are recorded, with ``output`` and ``target`` for metrics.
     """
 
     def __init__(
@@ -41,6 +49,9 @@ class Evaluation:
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.forward, self.metrics, self.autocast = forward, dict(metrics), autocast
+        #: Metrics that ask the model themselves: their ``update`` takes the run, too.
+        self._asking = {name for name, metric in self.metrics.items() if _takes(metric.update, "run")}
+        self._own = own_step(forward, VALIDATION)
         #: The loader of this pass; it says what the last batch weighed: 0 for one that was only lent to this rank.
         self.loader: Any = None
         #: User-defined metrics whose first batch was looked at.
@@ -57,6 +68,8 @@ class Evaluation:
         for metric in self.metrics.values():
             metric.reset()
         self._losses: dict[str, list[tuple[torch.Tensor, int]]] = {}
+        #: What a validation step of the model's own gives, beside outputs and targets.
+        self._results: dict[str, list[tuple[torch.Tensor, int]]] = {}
 
     def step(self, run: Run, batch: Any) -> dict[str, Any]:
         try:
@@ -68,7 +81,7 @@ class Evaluation:
             refuse_return(error, run, batch, next((key for key, one in run.data.items() if one is self.loader), "val"))
             run.acting = outer
             raise
-        if text := wrong_loss(run, losses, trains=False):
+        if self._own is None and (text := wrong_loss(run, losses, trains=False)):
             raise ReturnError(text)
         self._specs, self._done = run.plan.metrics if run.plan is not None else (), run.done
         # Of ranks that have the same results, one counts.
@@ -76,8 +89,9 @@ class Evaluation:
         count = 0 if lent else _count(target, batch)
         if run.place.is_split:
             output = whole_in(output)
+        kept = self._losses if self._own is None else self._results
         for name, value in losses.items():
-            self._losses.setdefault(name, []).append((value.detach(), count))
+            kept.setdefault(name, []).append((value.detach(), count))
         for name, pairs in all_ranks.parts(self.metrics, output, target, lent=lent).items():
             for seen, wanted in pairs:
                 self._measure(run, name, self.metrics[name], seen, wanted)
@@ -85,12 +99,15 @@ class Evaluation:
 
     def _measure(self, run: Run, name: str, metric: Any, output: Any, target: Any) -> None:
         try:
+            if name in self._asking and group.is_joined() and not all_ranks.reduces_itself(metric):
+                text = f"{who(metric, 'update')} takes `run`: in several processes it has to name its `sums`"
+                raise ConfigError(text, hint="sums = ('_total', '_count') are added up over processes")
             if takes_tensor(metric):
                 output = _aligned(scores(output), target)
             elif name not in self._looked:
                 self._looked.add(name)
                 warn_of_broadcast(f"metric {name}", output, target)
-            metric.update(output, target)
+            metric.update(output, target, **({"run": run} if name in self._asking else {}))
         except Exception as error:
             shapes = " and ".join(_shape(value) for value in (output, target))
             said = str(error) if isinstance(error, EtudeError) else f"{type(error).__name__}: {error}"
@@ -106,18 +123,12 @@ class Evaluation:
 
     def end(self) -> dict[str, float]:
         values: dict[str, Any] = {}
-        total = 0.0
-        # Ranks of a pipeline that do not hold its end have no losses.
-        gathered = group.gather({name: _summed(pairs) for name, pairs in self._losses.items()})
-        names = dict.fromkeys(name for own in gathered for name in own)
-        for name in names:
-            summed, weight = map(sum, zip(*(own[name] for own in gathered if name in own), strict=True))
-            mean = summed / weight
-            total += mean
-            if len(names) > 1:
-                values[f"loss/{name}"] = mean
-        if names:
-            values["loss"] = total
+        losses = _means(self._losses)
+        if len(losses) > 1:
+            values |= {f"loss/{name}": mean for name, mean in losses.items()}
+        if losses:
+            values["loss"] = sum(losses.values())
+        values |= _means(self._results)
         owners: dict[str, Any] = {}
         for name, metric in self.metrics.items():
             result = all_ranks.compute(metric)
@@ -149,6 +160,8 @@ class Evaluation:
         return values
 
     def _forward(self, batch: Any) -> tuple[dict[str, Any], Any, Any]:
+        if self._own is not None:
+            return self._validated(self._own(batch))
         if self.forward.losses:
             return self.forward(batch)
         output = self._answer(batch)
@@ -165,6 +178,59 @@ class Evaluation:
             if takes(self.forward.model, batch) or self.forward.target(batch) is None:
                 raise
             return self.forward.call(self.forward.split(batch)[0])
+
+    def _validated(self, given: Any) -> tuple[dict[str, Any], Any, Any]:
+        """Return the numbers, the output and the target that the model's own validation step gives."""
+        named = dict(given) if isinstance(given, Mapping) else {"loss": given}
+        output, target = named.pop("output", None), named.pop("target", None)
+        maker = who(plain_of(self.forward.model), VALIDATION)
+        for name, value in named.items():
+            number = value.numel() == 1 if isinstance(value, torch.Tensor) else isinstance(value, int | float)
+            if not number:
+                came = "None" if value is None else describe(value)
+                text = f"{maker} returned {came} for {name!r}; it gives numbers, and `output` and `target` for metrics"
+                raise ReturnError(text)
+        if self.metrics and (output is None or target is None):
+            name = next(iter(self.metrics))
+            raise ReturnError(f"{maker} returned no `output` and `target`, which the metric {name} measures")
+        return {name: torch.as_tensor(value).float().reshape(()) for name, value in named.items()}, output, target
+
+
+def own_step(forward: Forward, name: str) -> Callable[[Any], Any] | None:
+    """Return a model's own ``validation_step`` or ``predict_step``, which takes a batch; None if it has none."""
+    step = getattr(plain_of(forward.model), name, None)
+    if not callable(step) or not hasattr(type(plain_of(forward.model)), name):
+        return None
+    if type(forward) is not Forward:
+        raise ConfigError(f"{name} does not work with parallel.pipeline and parallel.context")
+    try:
+        inspect.signature(getattr(type(plain_of(forward.model)), name)).bind(None, None)  # FSDP wraps the bound one
+    except TypeError:
+        raise ConfigError(f"{who(plain_of(forward.model), name)} takes a batch, and nothing else") from None
+    return step  # type: ignore[no-any-return]
+
+
+def plain_of(model: Any) -> Any:
+    """Return the model inside DDP's."""
+    return model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
+
+
+def _takes(function: Any, name: str) -> bool:
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _means(values: Mapping[str, list[tuple[torch.Tensor, int]]]) -> dict[str, float]:
+    """Return the mean of each value over the samples of all ranks."""
+    gathered = group.gather({name: _summed(pairs) for name, pairs in values.items()})
+    means = {}
+    # Ranks of a pipeline that do not hold its end have no losses.
+    for name in dict.fromkeys(name for own in gathered for name in own):
+        summed, weight = map(sum, zip(*(own[name] for own in gathered if name in own), strict=True))
+        means[name] = summed / weight
+    return means
 
 
 def _summed(pairs: list[tuple[torch.Tensor, int]]) -> tuple[float, int]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from etude.core.evaluation import PREDICTION, own_step
 from etude.core.forward import Forward, takes
 from etude.data.to_device import move
 from etude.dist.layout.shards import whole_in
@@ -24,7 +25,8 @@ def predict(
     device: torch.device | None = None,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Any:
-    """Return the answers to all batches as one tensor on the CPU, or as a mapping of tensors if the model gives one."""
+    """Return the answers to all batches as one tensor on the CPU, as a mapping of tensors if the model gives one,
+    or as a list if it gives a mapping for each sample."""
     answers = list(answers_to(forward, batches, device=device, autocast=autocast))
     if not answers:
         raise UserCodeError("there is nothing to predict: the data gave no batch")
@@ -66,6 +68,8 @@ def inputs_of(forward: Forward, batch: Any) -> Any:
 def joined(answers: Sequence[Any]) -> Any:
     """Concatenate the outputs of batches; drop entries that are not a tensor per sample."""
     first = answers[0]
+    if isinstance(first, list):
+        return [item for answer in answers for item in answer]
     if isinstance(first, Tensor):
         return torch.cat([answer if answer.ndim else answer[None] for answer in answers])
     names = [name for name, value in first.items() if isinstance(value, Tensor) and value.ndim]
@@ -78,6 +82,9 @@ def joined(answers: Sequence[Any]) -> Any:
 
 def _answer(forward: Forward, batch: Any) -> Any:
     """Call the model without the target first; one that computes its own loss may need the target, too."""
+    own = own_step(forward, PREDICTION)
+    if own is not None:
+        return own(batch)
     inputs = inputs_of(forward, batch)
     if forward.losses:
         return forward.call(inputs)
@@ -93,6 +100,8 @@ def _on_cpu(output: Any) -> Any:
     if isinstance(output, Tensor):
         return output.detach().float().cpu() if output.is_floating_point() else output.cpu()
     named = as_mapping(output)
+    if isinstance(output, list) and all(isinstance(item, Mapping) for item in output):
+        return [_on_cpu(item) for item in output]  # boxes and the like: as many for each sample as there are
     if named is None and isinstance(output, list | tuple) and output:
         named = {str(number): value for number, value in enumerate(output)}
     if named is None:

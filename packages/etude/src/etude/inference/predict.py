@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import importlib
 import inspect
 import json
 import os
@@ -19,10 +20,10 @@ from torch import Tensor
 from etude.building.components import build_component
 from etude.building.data import make_dataset
 from etude.core.forward import Forward
-from etude.core.predict import predict
+from etude.core.predict import inputs_of, predict
 from etude.data.datasets.images import SUFFIXES, Pictures
 from etude.data.loader import Loader, is_stream
-from etude.errors import ConfigError, DataError, UserCodeError, UserError, printable
+from etude.errors import ConfigError, DataError, UserCodeError, UserError, optional, printable
 from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
 from etude.inference.load import load, native_plan
@@ -36,7 +37,9 @@ from etude.units import either
 _SHARING = ("Csv", "Jsonl", "Parquet", "ImageFolder")
 
 
-FORMATS = (".csv", ".npz", ".jsonl")
+FORMATS = (".csv", ".npz", ".jsonl", ".parquet")
+#: What a file of predictions may hold beside them, of each sample.
+BESIDE = ("targets", "inputs")
 
 
 #: Names of arguments that say what a dataset reads.
@@ -50,19 +53,24 @@ class Predictions:
     """What a model answers to every sample: ``names`` (or numbers) of the samples and ``outputs`` by name."""
 
     names: Sequence[str | int]
-    outputs: Mapping[str, Tensor]
+    #: A tensor with a row for each sample, or a list of what each one has.
+    outputs: Mapping[str, Any]
     #: Class names, where the data has them; ``labels`` are guesses of a classifier, else None.
     classes: Sequence[str] = ()
     labels: Tensor | None = None
 
     def write(self, path: str | Path) -> None:
-        """Write ``.csv``, ``.jsonl`` or ``.npz``; the file appears whole or not at all."""
+        """Write ``.csv``, ``.jsonl``, ``.npz`` or ``.parquet``; the file appears whole or not at all."""
         target = Path(path)
         if target.suffix not in FORMATS:
             raise UserError(f"{target}: predictions are written as {either(FORMATS)}")
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part{target.suffix}")
-        {".csv": self._csv, ".jsonl": self._jsonl, ".npz": self._npz}[target.suffix](part)
+        ragged = [name for name, value in self.outputs.items() if not isinstance(value, Tensor)]
+        if ragged and target.suffix != ".jsonl":
+            raise UserError(f"{target}: {ragged[0]} has another size for each sample; write a .jsonl file")
+        ways = {".csv": self._csv, ".jsonl": self._jsonl, ".npz": self._npz, ".parquet": self._parquet}
+        ways[target.suffix](part)
         os.replace(part, target)
 
     def _label(self, index: int) -> Any:
@@ -71,19 +79,28 @@ class Predictions:
         return self.classes[number] if self.classes else number
 
     def _csv(self, path: Path) -> None:
-        flat = {name: value.reshape(len(value), -1) for name, value in self.outputs.items()}
-        columns = [
-            name if value.shape[1] == 1 else f"{name}_{place}"
-            for name, value in flat.items()
-            for place in range(value.shape[1])
-        ]
-        numbers = torch.cat([value.double() for value in flat.values()], 1).tolist()
+        columns = self._columns()
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(["sample", *(["label"] if self.labels is not None else []), *columns])
-            for index, name in enumerate(self.names):
-                label = [self._label(index)] if self.labels is not None else []
-                writer.writerow([name, *label, *(f"{value:.7g}" for value in numbers[index])])
+            writer.writerow(columns)
+            for row in zip(*columns.values(), strict=True):
+                writer.writerow([f"{value:.7g}" if isinstance(value, float) else value for value in row])
+
+    def _columns(self) -> dict[str, list[Any]]:
+        """Return a table: a column for each number that the samples have."""
+        columns: dict[str, list[Any]] = {"sample": list(self.names)}
+        if self.labels is not None:
+            columns["label"] = [self._label(index) for index in range(len(self.labels))]
+        for name, value in self.outputs.items():
+            flat = (value.double() if value.is_floating_point() else value).reshape(len(value), -1)
+            for place in range(flat.shape[1]):
+                columns[name if flat.shape[1] == 1 else f"{name}_{place}"] = flat[:, place].tolist()
+        return columns
+
+    def _parquet(self, path: Path) -> None:
+        pyarrow = optional("pyarrow", "table", "writing Parquet")
+        table = pyarrow.table(self._columns())
+        importlib.import_module("pyarrow.parquet").write_table(table, str(path))
 
     def _jsonl(self, path: Path) -> None:
         with path.open("w", encoding="utf-8") as file:
@@ -110,8 +127,15 @@ def predict_run(
     ema: bool | None = None,
     batch_size: int | None = None,
     device: str = "auto",
+    beside: Sequence[str] = (),
 ) -> Predictions:
-    """Return what the model of a run answers to a split of its data, a folder of images, or a file like its data."""
+    """Return what the model of a run answers to a split of its data, a folder of images, or a file like its data.
+
+    ``beside`` adds the ``targets`` and ``inputs`` of the samples, as far as the data has them.
+    """
+    for word in beside:
+        if word not in BESIDE:
+            raise UserError(f"predictions hold {either(BESIDE)} beside them, not {word!r}; {suggest(word, BESIDE)}")
     model = load(run, best=best, ema=ema, device=device)
     plan = native_plan(run)
     if str(data) in plan.data and not Path(str(data)).exists():  # `etude predict RUN val`
@@ -122,18 +146,48 @@ def predict_run(
     loader = Loader(dataset, batch_size=batch_size or usual, device=None if where.type == "cpu" else where)
     forward = Forward(model, {"loss": no_loss} if plan.losses else {})
     answers = predict(forward, loader, device=where)
-    outputs = {"output": answers} if isinstance(answers, Tensor) else answers
+    outputs = dict(answers) if isinstance(answers, Mapping) else {"output": answers}
+    outputs |= _beside(forward, loader, beside, printable(str(run)))
     count = len(next(iter(outputs.values())))
-    scores = next((outputs[key] for key in SCORE_KEYS if key in outputs), None)
+    scores = next((outputs[key] for key in SCORE_KEYS if isinstance(outputs.get(key), Tensor)), None)
     labels = scores.argmax(1) if scores is not None and scores.ndim == 2 and _classifies(plan) else None
     named = getattr(dataset, "classes", None)
     classes = [str(name) for name in named] if isinstance(named, list | tuple) else []
     return Predictions(names or range(count), outputs, classes, labels)
 
 
-def _plain(value: Tensor) -> Any:
-    """Return one number as a number, and more as lists."""
-    return value.item() if value.numel() == 1 else value.tolist()
+def _beside(forward: Forward, loader: Loader, wanted: Sequence[str], run: str) -> dict[str, Any]:
+    """Return the targets and inputs of all samples, in order."""
+    found: dict[str, list[Any]] = {}
+    for batch in loader if wanted else ():
+        inputs, target = inputs_of(forward, batch), forward.target(batch)
+        if "targets" in wanted:
+            if target is None:
+                raise UserError(f"{run}: the data has no targets to write beside the predictions")
+            found.setdefault("target", []).append(target)
+        if "inputs" in wanted:
+            parts = inputs if isinstance(inputs, Mapping) else {"": inputs}
+            parts = dict(enumerate(inputs)) if isinstance(inputs, list | tuple) and len(inputs) > 1 else parts
+            for key, value in parts.items():
+                one = value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+                found.setdefault(f"input_{key}".rstrip("_"), []).append(one)
+    return {name: _together(values) for name, values in found.items()}
+
+
+def _together(values: list[Any]) -> Any:
+    """Return the tensors of batches as one, or lists of batches as one list."""
+    if all(isinstance(value, Tensor) for value in values) and len({value.shape[1:] for value in values}) == 1:
+        return torch.cat([value.cpu() for value in values])
+    return [item for value in values for item in value]
+
+
+def _plain(value: Any) -> Any:
+    """Return one number as a number, more as lists, and what is inside of mappings and lists."""
+    if isinstance(value, Tensor):
+        return value.item() if value.numel() == 1 else value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): item.tolist() if isinstance(item, Tensor) else _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def no_loss(output: Any, target: Any) -> Tensor:

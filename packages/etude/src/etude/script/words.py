@@ -11,7 +11,7 @@ import inspect
 import re
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -49,14 +49,17 @@ _MOST_NUMBERS = 64
 _ORDERS = {torch.utils.data.RandomSampler: True, torch.utils.data.SequentialSampler: False}
 
 
-def checked(values: Mapping[str, Any], schedules: Sequence[Schedule] = (), *, whole: bool = True) -> tuple[Plan, Tree]:
+def checked(
+    values: Mapping[str, Any], schedules: Sequence[Schedule] = (), *, whole: bool = True, unknown: Collection[str] = ()
+) -> tuple[Plan, Tree]:
     """Return the plan, and the words it was made of. Raise one error with everything that is wrong.
 
+    ``unknown`` are kinds of components of which nothing can be said: metrics, of a model that validates itself.
     Without ``whole`` the length and the data of the run are not known yet, and only the values are looked at.
     """
     plan, found = survey(Tree({key: value for key, value in values.items() if key != "schedule"}))
     plan = replace(plan, schedules=tuple(map(_named, schedules)))
-    found += check_settings(plan) if whole else []
+    found += check_settings(plan, unknown=unknown) if whole else []
     refuse(found)
     return plan, Tree(dict(values))
 
@@ -76,7 +79,9 @@ def plan_of_settings(
     return plan
 
 
-def plan_with_hooks(values: Mapping[str, Any], hooks: Sequence[Hook]) -> tuple[Plan, Tree]:
+def plan_with_hooks(
+    values: Mapping[str, Any], hooks: Sequence[Hook], *, unknown: Collection[str] = ()
+) -> tuple[Plan, Tree]:
     """Return the plan and the words of a run with these hooks; schedules are a section of their own."""
     schedules = [one for hook in hooks if isinstance(hook, Schedules) for one in hook.given]
     stepped = {hook.by: hook.scheduler for hook in hooks if isinstance(hook, TorchSchedule)}
@@ -86,7 +91,9 @@ def plan_with_hooks(values: Mapping[str, Any], hooks: Sequence[Hook]) -> tuple[P
         "schedule": describe_schedule(schedules, stepped),
         "hooks": [*map(describe_hook, others), *values.get("hooks", ())],
     }
-    return checked({key: value for key, value in every.items() if value or key == "checkpoint"}, schedules)
+    return checked(
+        {key: value for key, value in every.items() if value or key == "checkpoint"}, schedules, unknown=unknown
+    )
 
 
 def require_real(plan: Plan, run: Run, *, folder: Any, saves: bool) -> None:

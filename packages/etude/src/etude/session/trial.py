@@ -88,6 +88,7 @@ def _training_fails(run: Run) -> bool:
         return False
     forward = run.evaluation.forward
     tried = Evaluation(forward, {}, autocast=run.evaluation.autocast)
+    tried._own = None  # training does without the model's own validation
     try:
         if isinstance(run.update, Step):
             forward(batch)

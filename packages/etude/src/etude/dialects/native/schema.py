@@ -228,6 +228,8 @@ def _strict(want: Want) -> dict[str, Any]:
         return dict(_AMOUNT)
     if kind == "object":
         return {"type": "object"}
+    if kind == "tensor":
+        return {"type": ["number", "array", "object"]}
     if kind == "list":
         return {"type": "array", "items": to_schema(want[1])}
     if kind == "tuple":

@@ -253,7 +253,13 @@ def _compress(made: nn.parallel.DistributedDataParallel, how: str) -> None:
 def _sharded(model: nn.Module, parallel: Parallel, mesh: Any, device: torch.device) -> Wrapped:
     if parallel.offload and device.type == "cpu":
         raise ConfigError("parallel.offload keeps parameters in host memory: it needs a GPU", at=str(parallel.at))
-    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+    from torch.distributed.fsdp import (
+        CPUOffloadPolicy,
+        MixedPrecisionPolicy,
+        OffloadPolicy,
+        fully_shard,
+        register_fsdp_forward_method,
+    )
 
     options: dict[str, Any] = {
         "mesh": mesh,
@@ -267,6 +273,9 @@ def _sharded(model: nn.Module, parallel: Parallel, mesh: Any, device: torch.devi
     for module in _blocks(model, parallel):
         fully_shard(module, **options)
     fully_shard(model, **options)
+    for name in ("validation_step", "predict_step"):
+        if hasattr(model, name):
+            register_fsdp_forward_method(model, name)
     shards.remember(model)
     return Wrapped(model, model, _Switch(model))
 

@@ -32,6 +32,8 @@ _BY_NAME = {
 _OF_FUNCTIONS = {"hook": ("point",), "loop": ()}
 #: Keys of a group rule, and values of groups that every optimizer has under one name.
 _GROUP_WORDS = ("match", "module", "kind", "depth_decay", "lr_mult", "decay_mult", "name")
+#: The method of a model that measures a batch itself.
+VALIDATION = "validation_step"
 _TARGETS = ("lr", "momentum", "weight_decay")
 #: Files beside a config that are searched for an unknown name, and their largest size.
 _MOST_FILES = 200
@@ -69,6 +71,8 @@ class Binder:
         self.unknown |= set() if origin else {spec.kind}
         if spec.kind == "metric" and origin:
             self._check_metric(spec, origin)
+        if spec.kind == "model" and signature is not None and self._defines([origin, *signature.bases], VALIDATION):
+            self.unknown.add("metric")  # nobody can foretell what it gives
         if spec.kind == "hook" and origin and signature is not None and not is_own(origin.partition(":")[0]):
             self._check_points(spec, [origin, *signature.bases])
         return inner if signature is None else self._matched(inner, signature)
@@ -88,12 +92,19 @@ class Binder:
         """Check that methods of a native hook which look like a point are one; others are never called."""
         if not {"etude:Hook", "etude.core.hook:Hook"} & set(classes):
             return  # hooks of other systems have points of their own
-        found = [scan.class_of(name, folders=self.index.folders) for name in classes]
-        nodes = [node for each in found if each is not None for node in each[1].body]
-        methods = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
-        for name, near in meant_points(methods).items():
+        for name, near in meant_points(self._methods(classes)).items():
             text = f"hook {spec.name} has a method {name}, which is not a point"
             self._tell(spec.at, text, f"did you mean {near!r}?")
+
+    def _defines(self, classes: Sequence[str], method: str) -> bool:
+        """Return whether one of the classes, by their origins, is the user's and has such a method."""
+        own = [name for name in classes if name.partition(".")[0].partition(":")[0] not in ("torch", "etude")]
+        return method in self._methods(own)
+
+    def _methods(self, classes: Sequence[str]) -> list[str]:
+        found = [scan.class_of(name, folders=self.index.folders) for name in classes]
+        nodes = [node for each in found if each is not None for node in each[1].body]
+        return [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
 
     def check_groups(self, plan: Plan) -> None:
         """Check that group rules and schedules name options of the optimizer."""
