@@ -26,6 +26,7 @@ LOSSES: dict[str, str] = _same(
 
 DATASETS: dict[str, str] = {
     "Characters": "etude.data.datasets.text:Characters",
+    "Concat": "etude.data.datasets.several:Concat",
     "Csv": "etude.data.datasets.csv:Csv",
     "Digits": "etude.data.datasets.digits:Digits",
     "Idx": "etude.data.datasets.idx:Idx",
@@ -35,13 +36,16 @@ DATASETS: dict[str, str] = {
     "ImageFolder": "etude.data.datasets.images:ImageFolder",
     "TensorData": "etude.data.datasets.tensors:TensorData",
     "Transformed": "etude.data.transforms:Transformed",
+    "Zip": "etude.data.datasets.several:Zip",
 }
 
 TRANSFORMS: dict[str, str] = _same("etude.data.transforms", "Chain Normalize RandomFlip RandomShift") | {
     "RandAugment": "etude.data.transforms:RandAugment"
 }
 
-SAMPLERS: dict[str, str] = _same("etude.data.samplers", "Balanced LengthGrouped RepeatedAugmentation Subset Weighted")
+SAMPLERS: dict[str, str] = _same(
+    "etude.data.samplers", "Balanced LengthGrouped Mixture RepeatedAugmentation Subset Weighted"
+)
 
 COLLATES: dict[str, str] = _same("etude.data.collate", "CutMix Lists Mixup Pad")
 

@@ -50,7 +50,15 @@ from etude.script.arguments import (
     schedule_hooks,
     unusual_settings,
 )
-from etude.script.data import Data, gives_batches, loader_of, require_data, require_fixed_order, size_of
+from etude.script.data import (
+    Data,
+    gives_batches,
+    loader_of,
+    require_data,
+    require_fixed_order,
+    size_of,
+    validation_sets,
+)
 from etude.script.placement import Placement
 from etude.script.words import (
     describe,
@@ -224,7 +232,7 @@ class Trainer:
         self,
         train: Data,
         *,
-        val: Data | None = None,
+        val: Data | Mapping[str, Data] | None = None,
         epochs: int | None = None,
         steps: int | None = None,
         batch_size: int | None = None,
@@ -246,6 +254,8 @@ class Trainer:
         continues from the newest checkpoint in the folder, or begins if there is none. Ctrl-C finishes the step, saves,
         and raises ``KeyboardInterrupt``; SIGTERM raises ``SystemExit(143)``.
 
+        ``val`` is a dataset or batches, or several: ``{"val": clean, "val_noisy": noisy}``.
+
         ``log`` is an interval, a list of writers and trackers (``["wandb", {"type": "tensorboard"}]``, or objects of
         your own), or both: ``{"every": "20step", "to": ["wandb"]}``. ``max_time="2h"`` stops and saves after that time.
         ``limit_batches=5`` takes 5 batches of each epoch and evaluation, ``overfit=1`` trains on the same one over and
@@ -259,11 +269,14 @@ class Trainer:
             raise UserError(
                 f"best={best!r} goes with checkpoint='1ep'; a Checkpoint hook or mapping has its own `best`"
             )
-        for data in (train, val):
-            if data is not None:
-                require_data(data)
+        several = validation_sets(val)
+        for data in (train, *several.values()):
+            require_data(data)
         size = size_of(train, batch_size, 32, workers)
-        val_size = None if val is None or (size is not None and gives_batches(val)) else size_of(val, batch_size, 32)
+        sizes = {
+            split: None if size is not None and gives_batches(data) else size_of(data, batch_size, 32)
+            for split, data in several.items()
+        }
         length = unusual_settings(epochs=epochs, steps=steps, validate=validate, max_time=max_time)
         length |= unusual_settings(limit_batches=limit_batches, overfit=overfit)
         saving: dict[str, Any] = {"every": checkpoint, "best": best} if isinstance(checkpoint, str) else {}
@@ -276,13 +289,13 @@ class Trainer:
             "checkpoint": {key: value for key, value in saving.items() if value != ""} or False,
             "log": logging,
         }
-        if val is not None:
-            words["data"]["val"] = describe_data(val, val_size, workers, trains=False)
+        for split, data in several.items():
+            words["data"][split] = describe_data(data, sizes[split], workers, trains=False)
         if isinstance(checkpoint, Hook):
             words["hooks"] = [describe_hook(checkpoint)]
         plan, tree = self._plan(words)
         self.placed.prepare(plan, seeded=self.seed is not None)
-        run = self._run(train, val, plan.train, sizes=(size, val_size), workers=workers)
+        run = self._run(train, several, plan.train, sizes={"train": size, **sizes}, workers=workers)
         unwanted = ("Checkpoint", "Evaluate") if overfit is not None else ("Checkpoint",) if fast_dev_run else ()
         for hook in hooks_of_sections(plan, () if saving else ("Checkpoint",)):
             if hook.name not in unwanted:
@@ -334,7 +347,7 @@ class Trainer:
         """Return losses and metrics (the trainer's, or ``metrics``) on a dataset or on batches. Nothing is trained."""
         require_data(data)
         loader = loader_of(self.placed, data, size_of(data, batch_size, 256), seed=self.seed)
-        run = self._run(loader, None, Training(epochs=0))
+        run = self._run(loader, {}, Training(epochs=0))
         if metrics is not None:
             chosen = by_name(require_metric(metric) for metric in metrics)
             run.evaluation = Evaluation(self.placed.plain, chosen, autocast=self.step.autocast)
@@ -347,7 +360,7 @@ class Trainer:
         """
         require_data(data)
         loader = loader_of(self.placed, data, size_of(data, batch_size, 256), seed=self.seed)
-        run = self._run(loader, None, Training(epochs=0))
+        run = self._run(loader, {}, Training(epochs=0))
         averages = [hook for hook in self.hooks if isinstance(hook, Ema)]
         for average in averages:  # the weights that `evaluate` measures
             average.before_eval(run)
@@ -393,19 +406,20 @@ class Trainer:
     def _run(
         self,
         train: Data,
-        val: Data | None,
+        several: Mapping[str, Data],
         training: Training,
         *,
-        sizes: tuple[int | None, int | None] = (None, None),
+        sizes: Mapping[str, int | None] | None = None,
         workers: int = 0,
     ) -> Run:
         placed, shuffle = self.placed, training.overfit is None
-        data = {"train": loader_of(placed, train, sizes[0], seed=self.seed, shuffle=shuffle, workers=workers)}
+        size = (sizes or {}).get
+        data = {"train": loader_of(placed, train, size("train"), seed=self.seed, shuffle=shuffle, workers=workers)}
         if not shuffle:
             require_fixed_order(train)
-        if val is not None:
+        for split, val in several.items():
             limit = training.limit_batches
-            data["val"] = loader_of(placed, val, sizes[1], seed=self.seed, workers=workers, limit=limit)
+            data[split] = loader_of(placed, val, size(split), seed=self.seed, workers=workers, limit=limit)
         parts = Parts(
             self.model,
             data,

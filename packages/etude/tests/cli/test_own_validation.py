@@ -61,6 +61,7 @@ def test_a_model_validates_and_predicts_itself(etude_command):
     config = OWN.replace("best: accuracy", "best: margin").replace("metrics: [Accuracy]", "metrics: [Accuracy, Asks]")
     checked = etude_command("check", "c.yaml", c_yaml=config)
     assert checked.code == 0, checked.out + checked.err
+    assert etude_command("train", "c.yaml", "--folder", "known", "-q", "train.epochs=1", "metrics=[Accuracy]").code == 0
     said = etude_command("train", "c.yaml", "--folder", "run", "-q")
     assert said.code == 0, said.err
     run = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -160,10 +160,13 @@ def batches(run: Run, loader: Iterable[Any]) -> Iterator[Any]:
 
 
 @torch.no_grad()
-def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, float]:
+def evaluate(
+    run: Run, loader: Iterable[Any], evaluation: Any, also: Mapping[str, Iterable[Any]] | None = None
+) -> dict[str, float]:
     """Run one pass without training. Model and schedule-free optimizers switch to eval mode, and back afterwards.
 
-    ``evaluation`` has ``begin()``, ``step(run, batch)`` and ``end() -> dict``.
+    The results of passes over ``also`` are among those of ``loader``, as ``name/result``. ``evaluation`` has
+    ``begin()``, ``step(run, batch)`` and ``end() -> dict``.
     """
     if run.peers is not None:
         run.peers.align(run.model)
@@ -175,14 +178,9 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
     run.model.eval()
     try:
         run.hooks.before_eval(run)
-        evaluation.begin()
-        evaluation.loader = loader
-        for batch in loader:
-            run.batch = batch
-            run.hooks.before_eval_step(run)
-            run.outputs = evaluation.step(run, batch)
-            run.hooks.after_eval_step(run)
-        run.metrics = evaluation.end()
+        others = {name: _passed(run, other, evaluation) for name, other in (also or {}).items()}
+        prefixed = {f"{name}/{key}": value for name, found in others.items() for key, value in found.items()}
+        run.metrics = {**_passed(run, loader, evaluation), **prefixed}
         run.hooks.after_eval(run)
     finally:
         run.model.train(training)
@@ -192,6 +190,18 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
     if run.stage == "after_step":
         run.batch, run.outputs = own  # the hooks that come after it look at the step, not at the evaluation
     return run.metrics
+
+
+def _passed(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, float]:
+    """Return the results of one pass over the data."""
+    evaluation.begin()
+    evaluation.loader = loader
+    for batch in loader:
+        run.batch = batch
+        run.hooks.before_eval_step(run)
+        run.outputs = evaluation.step(run, batch)
+        run.hooks.after_eval_step(run)
+    return evaluation.end()  # type: ignore[no-any-return]
 
 
 def switch(run: Run, mode: str) -> None:

@@ -54,6 +54,41 @@ class Weighted:
         yield from torch.multinomial(self.weights, self.size, replacement=True).tolist()
 
 
+class Mixture:
+    """Samples of several datasets, joined by ``Concat``, in the shares of ``weights``.
+
+    An epoch has ``size`` samples (None: as many as there are), of each dataset as many as its weight says. A dataset
+    that has fewer comes again, each time in another order; one that has more gives others in the next epoch.
+    """
+
+    def __init__(self, dataset: Any, weights: Sequence[float], size: int | None = None) -> None:
+        self.lengths: list[int] = list(getattr(dataset, "lengths", ()))
+        if len(weights) != len(self.lengths):
+            count = f"{len(self.lengths)} datasets" if self.lengths else "no Concat of datasets"
+            raise ConfigError(f"Mixture: {len(weights)} weights for {count}", hint="write dataset: {type: Concat, …}")
+        if min(weights) < 0 or sum(weights) <= 0:
+            raise ConfigError("Mixture: weights must not be negative, and one must be more than zero")
+        if size is not None and size < 1:
+            raise ConfigError(f"Mixture: size is {size}; it must be at least 1")
+        self.size = size or sum(self.lengths)
+        # Rounded so that the counts add up to the size.
+        ends = [round(self.size * sum(weights[: number + 1]) / sum(weights)) for number in range(len(weights))]
+        self.counts = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[int]:
+        chosen, begin = [], 0
+        for length, count in zip(self.lengths, self.counts, strict=True):
+            rounds = -(-count // length)
+            order = torch.cat([torch.randperm(length) for _ in range(rounds)]) if rounds else torch.empty(0).long()
+            chosen.append(begin + order[:count])
+            begin += length
+        joined = torch.cat(chosen)
+        yield from joined[torch.randperm(self.size)].tolist()
+
+
 class LengthGrouped:
     """A random order in which samples of about the same length come together, so that batches need little padding.
 

@@ -60,7 +60,9 @@ class Checkpoint(Periodic):
         metrics = getattr(run.evaluation, "metrics", {})
         # What other metrics return (a user's, or one that a converted config adapts) is known only after an evaluation.
         own = all(type(metric).__module__.startswith("etude.metrics.") for metric in metrics.values())
+        own = own and not hasattr(run.model, "validation_step")
         known = {"loss"}.union(*(getattr(metric, "results", (name,)) for name, metric in metrics.items()))
+        known |= {f"{split}/{name}" for split in run.data if split.startswith("val_") for name in known}
         groups = ("loss/", *(name for name in known if name.endswith("/")))
         if own and self.best not in known and not self.best.startswith(groups):
             raise ConfigError(f"checkpoint.best: no metric {self.best!r}", hint=suggest(self.best, known))

@@ -11,6 +11,7 @@ from etude.data.loader import Loader, is_stream
 from etude.data.order import Limited, Sliced
 from etude.data.resume import Replay
 from etude.errors import UserError
+from etude.inspection.check.results import is_further
 from etude.script.placement import Placement
 
 Data = Iterable[Any] | Any
@@ -33,6 +34,19 @@ def gives_batches(data: Data) -> bool:
     gives_samples = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)
     stream = isinstance(data, torch.utils.data.IterableDataset)
     return isinstance(data, Loader | torch.utils.data.DataLoader) or not (gives_samples or stream)
+
+
+def validation_sets(val: Any) -> dict[str, Data]:
+    """Return the validation data by split: ``val``, and what a mapping has beside it (``val_noisy``)."""
+    if not isinstance(val, Mapping) or not val:
+        return {} if val is None else {"val": val}
+    if "val" not in val or not all(name == "val" or is_further(str(name)) for name in val):
+        names = ", ".join(map(str, val))
+        raise UserError(
+            f"val is a dataset, or a mapping with val and others that are called val_…; this is one of {names}: write "
+            'val={"val": …, "val_noisy": …}, and measure others with trainer.evaluate'
+        )
+    return dict(val)
 
 
 def require_fixed_order(data: Data) -> None:

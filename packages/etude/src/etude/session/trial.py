@@ -41,7 +41,8 @@ def try_validation(run: Run) -> None:
         return
     names: set[str] = set()
     certain = True
-    for split in dict.fromkeys(hook.split for hook in run.hooks if isinstance(hook, Evaluate)):
+    hooks = [hook for hook in run.hooks if isinstance(hook, Evaluate)]
+    for split in dict.fromkeys(split for hook in hooks for split in (hook.split, *hook.also)):
         with _untouched(run):
             batch = _first_batch(run.data.get(split))
             if batch is None:
@@ -52,7 +53,8 @@ def try_validation(run: Run) -> None:
                 if _training_fails(run):  # with the same mistake, which the first step will tell in its own words
                     return
                 raise
-        names |= set(found or ())
+        further = any(split in hook.also for hook in hooks)
+        names |= {f"{split}/{name}" if further else name for name in found or ()}
         certain = certain and found is not None
     if names and certain:
         _require_results(run, names)

@@ -15,6 +15,7 @@ from etude.config.tree import Path, Tree, copied, dotted
 from etude.errors import ConfigError, Finding
 from etude.errors.spelling import nearest, suggest
 from etude.fast_dataclass import replace
+from etude.inspection.check.results import is_further
 from etude.plan import (
     CLIP_KEYS,
     NONFINITE,
@@ -317,7 +318,10 @@ def _data(fields: Fields) -> dict[str, Loader]:
     if not fields.present:
         fields.error("the section `data` is missing", hint="write data: {train: {dataset: …, batch_size: …}}")
     loaders = {}
-    for split in SPLITS:
+    further = [str(split) for split in fields.values if is_further(str(split))]
+    for split in further if "val" not in fields else ():
+        fields.error(f"data.{split} is measured beside data.val, which is missing", key=split)
+    for split in (*SPLITS, *further):
         section = fields.section(split)
         if section.present:
             loaders[split] = _loader(section)
@@ -521,7 +525,9 @@ def _evaluate(root: Fields, every: Amount | None, data: Mapping[str, Loader]) ->
                 Finding(str(root.tree.place("train", "validate")), "train.validate needs data.val, which is missing")
             )
         return []
-    spec = Spec(kind="hook", name="Evaluate", args={"split": "val"}, at=root.tree.place("train", "validate"))
+    further = [split for split in data if is_further(split)]
+    args = {"split": "val", **({"also": further} if further else {})}
+    spec = Spec(kind="hook", name="Evaluate", args=args, at=root.tree.place("train", "validate"))
     return [HookPlan(spec=spec, every=every or Amount(1, "epoch"), priority=PRIORITY["Evaluate"])]
 
 

@@ -44,7 +44,14 @@ def result_names(plan: Plan) -> tuple[set[str], bool]:
         names |= {f"loss/{name}" + (f"#{n}" if n > 1 else "") for name, n in zip(own, counts, strict=True)}
     for spec in plan.metrics:
         names |= names_of(spec)
+    further = [split for split in plan.data if is_further(split)]
+    names |= {f"{split}/{name}" for split in further for name in names}
     return names, all(spec.name in _KNOWN for spec in plan.metrics)
+
+
+def is_further(split: str) -> bool:
+    """Return whether a split is validation data beside ``val``: ``val_noisy``."""
+    return split.startswith("val_")
 
 
 def names_of(spec: Spec) -> set[str]:
