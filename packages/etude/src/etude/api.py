@@ -121,7 +121,7 @@ def train(
     >>> run.step, run.metrics["accuracy"] > 0.8
     (46, True)
     """
-    from etude.session.session import end_script
+    from etude.session.opening import end_script
 
     run = train_config(config, overrides, dialect=dialect, options=options, trial=trial)
     end_script(run)
@@ -155,8 +155,9 @@ def build_session(
 ) -> tuple[Run, Session]:
     """Read, check and build a run; return it and the session to train it in."""
     from etude.building.options import Options, options_for_attempt
-    from etude.session.session import open_session, quoted
-    from etude.session.unsaved import warn_of_unsaved_state
+    from etude.session.first_step.unsaved import warn_of_unsaved_state
+    from etude.session.last_words import quoted
+    from etude.session.opening import open_session
 
     options = options or Options()
     tree: Tree | None = None

@@ -72,7 +72,8 @@ from etude.script.words import (
     plan_with_hooks,
     require_real,
 )
-from etude.session.session import Session, end_script
+from etude.session.opening import end_script
+from etude.session.session import Session
 from etude.units import Amount
 
 if TYPE_CHECKING:

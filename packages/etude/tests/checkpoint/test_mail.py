@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import distributed
 
-from etude.checkpoint import distributed as ranks
-from etude.checkpoint.distributed import Crew, Follower, Leader, Mailbox
 from etude.checkpoint.manifest import Stored
+from etude.checkpoint.ranks import distributed as ranks
+from etude.checkpoint.ranks.distributed import Crew, Follower, Leader, Mailbox
 from etude.checkpoint.storage import chaos, disk
 from etude.dist import group
 from etude.dist.layout.shards import Piece

@@ -134,7 +134,7 @@ def test_an_update_that_trains_is_left_alone(fields, accumulate):
     trainer = etude.Trainer(model, optimizer=optimizer, update=update, accumulate=accumulate, quiet=True)
     run = trainer.fit(data(), epochs=1, batch_size=10)
     assert run.step == 4
-    assert not [hook for hook in run.hooks if type(hook).__module__ == "etude.session.own_update"]
+    assert not [hook for hook in run.hooks if type(hook).__module__ == "etude.session.first_step.own_update"]
 
 
 def test_changes_that_torch_does_not_count_are_seen():

@@ -269,7 +269,7 @@ metrics: [Seen]
 log: {{every: 1step}}
 """
     tried = []
-    from etude.session import trial
+    from etude.session.first_step import trial
 
     whole = trial._first_batch
     monkeypatch.setattr(trial, "_first_batch", lambda loader: tried.append(1) or whole(loader))

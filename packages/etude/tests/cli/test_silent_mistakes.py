@@ -49,4 +49,4 @@ def test_probabilities_and_logits_are_told_apart_in_python():
         warnings.simplefilter("error")
         trained(nn.LogSoftmax(1), nn.NLLLoss())
         run = trained(nn.Identity(), nn.CrossEntropyLoss())
-    assert not [hook for hook in run.hooks if type(hook).__module__ == "etude.session.own_update"]
+    assert not [hook for hook in run.hooks if type(hook).__module__ == "etude.session.first_step.own_update"]

@@ -83,7 +83,7 @@ def records(folder: str) -> list[dict]:
 
 
 def test_off_a_terminal_there_are_plain_lines_and_a_summary(command, monkeypatch):
-    monkeypatch.setattr("etude.session.wall_time._LEAST", 0.0)
+    monkeypatch.setattr("etude.session.watch.wall_time._LEAST", 0.0)
     said = command("train", "c.yaml", "--folder", "run")
     assert said.code == 0 and said.out == ""
     lines = said.err.splitlines()

@@ -7,7 +7,7 @@ import pytest
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.chaos import Fault
 from etude.errors import ConfigError
-from etude.session.faults import flip_bit
+from etude.session.watch.faults import flip_bit
 
 
 def test_faults_are_read_from_a_list() -> None:

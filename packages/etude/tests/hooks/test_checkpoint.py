@@ -25,7 +25,7 @@ from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.ema import Ema
 from etude.hooks.evaluate import Evaluate
 from etude.metrics.classes import Accuracy, Confusion
-from etude.session.interrupted import step_before
+from etude.session.recovery.interrupted import step_before
 from etude.session.session import Session
 
 SCORES = [0.5, 0.9, float("nan"), 0.0, 0.7]

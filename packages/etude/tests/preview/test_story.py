@@ -21,7 +21,7 @@ from etude.dialects.native.lower import lower
 from etude.hooks.checkpoint import Checkpoint
 from etude.preview.explain import Act, done_at, story, timelines
 from etude.session.lengths import facts_of
-from etude.session.saver import Saver
+from etude.session.recovery.saver import Saver
 from tests.sampling import examples
 
 

@@ -27,7 +27,7 @@ def trained(command, *words):
 
 
 def test_training_ends_with_curves_and_where_the_time_went(command, monkeypatch):
-    monkeypatch.setattr("etude.session.wall_time._LEAST", 0.0)
+    monkeypatch.setattr("etude.session.watch.wall_time._LEAST", 0.0)
     said = trained(command, "train.epochs=4")
     assert "train/loss" in said.err and "val/accuracy" in said.err and re.search("[⠁-⣿]", said.err)
     assert re.search(r"time +\S.* s +\d+%", said.err)
@@ -397,7 +397,7 @@ class KeepsStatus(etude.Hook):
 
 
 def test_where_the_time_goes_is_told_while_a_run_goes_on(command, workdir, make_run, monkeypatch):
-    monkeypatch.setattr("etude.session.status._PAUSE", 0.0)
+    monkeypatch.setattr("etude.session.watch.status._PAUSE", 0.0)
     (workdir / "keeps.py").write_text(KEEPS_STATUS)
     trained(command, "-q", "--folder", "r", "+imports=[keeps.py]", "+hooks=[keeps.KeepsStatus]")
     status = json.loads(Path("seen.json").read_text())

@@ -126,7 +126,7 @@ def test_a_state_that_could_not_be_loaded_again_is_the_users_mistake(workdir: Pa
 )
 def test_the_command_to_go_on_asks_for_the_newest_state_and_no_fault(typed, options, told):
     from etude.building.options import Options
-    from etude.session.session import resume_command
+    from etude.session.last_words import resume_command
 
     assert resume_command(None, Options(extras={"typed": typed.split()}, **options)) == told
 

@@ -12,7 +12,7 @@ import torch
 import etude
 from etude.core.hook import Hook
 from etude.data import Digits
-from etude.session import wall_time
+from etude.session.watch import wall_time
 
 
 class Sleepy(Hook):
@@ -90,7 +90,7 @@ def test_update_and_evaluation_have_their_own_rows(workdir):
 
 
 def test_a_run_of_a_dialect_has_its_updates_accounted(workdir):
-    from etude.session.wall_time import doing, mark_updates
+    from etude.session.watch.wall_time import doing, mark_updates
 
     seen, model = [], torch.nn.Linear(2, 1)
     run = etude.Run(model=model, update=None, loop=lambda run: None, stage="step")

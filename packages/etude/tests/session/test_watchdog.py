@@ -10,7 +10,7 @@ import torch
 from etude.core import loop
 from etude.core.hook import Hook, HookTable
 from etude.core.run import Run
-from etude.session.watchdog import Watchdog
+from etude.session.watch.watchdog import Watchdog
 
 
 class Blocking(Hook):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from etude.checkpoint import staged
 from etude.checkpoint.plan_changes import facts
+from etude.checkpoint.ranks import staged
 from etude.checkpoint.warm_start import compare, describe
 from etude.data.resume import Snapshot
 from etude.dist import group
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: The part with what every rank has of its own.
 RANKS = "ranks"
-#: The part of a step that some of its hooks did not come to: see :mod:`etude.session.interrupted`.
+#: The part of a step that some of its hooks did not come to: see :mod:`etude.session.recovery.interrupted`.
 INTERRUPTED = "interrupted"
 
 

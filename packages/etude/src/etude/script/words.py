@@ -31,8 +31,8 @@ from etude.inspection.check import check_settings, without_step
 from etude.inspection.check.reality import check_facts
 from etude.plan import Plan, Schedule, Spec
 from etude.script.arguments import parameters_of
+from etude.session.first_step.unsaved import warn_of_unsaved_state
 from etude.session.lengths import facts_of
-from etude.session.unsaved import warn_of_unsaved_state
 
 #: Packages whose classes a config calls by their short names.
 _SHORT = ("etude", "torch")

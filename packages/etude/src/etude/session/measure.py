@@ -25,7 +25,7 @@ from etude.errors import ConfigError, printable
 from etude.errors.spelling import suggest
 from etude.fast_dataclass import replace
 from etude.plan import Plan
-from etude.session.session import relative
+from etude.session.last_words import relative
 
 
 def measure(

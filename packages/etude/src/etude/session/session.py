@@ -2,60 +2,60 @@
 
 from __future__ import annotations
 
-import json
 import random
-import shlex
-import shutil
-import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from errno import errorcode
-from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etude import dialects
-from etude.building.components import build_component
-from etude.building.options import Options
-from etude.config.dump import flat, public_files, public_override, snapshot
-from etude.config.tree import Tree
-from etude.core.run import Run
 from etude.dialects.config_lines import point_out
 from etude.dist import group
-from etude.dist.jobs import reports
-from etude.dist.jobs.heartbeat import Heartbeat
-from etude.errors import ConfigError, Diverged, EtudeError, ResumeError, SaveError, Stopped, UserError, printable
-from etude.events.console import Console, number
-from etude.events.history import History, LiveCurves
-from etude.events.jsonl import Jsonl
-from etude.events.media import Media
-from etude.hooks.signals import SIGNALS
-from etude.ledger.rows import FILE as LEDGER
-from etude.ledger.writer import Ledger, Noting
-from etude.plan import Plan
+from etude.errors import Diverged, EtudeError, SaveError, Stopped
+from etude.events.console import Console
 from etude.preview.notebook import in_notebook
-from etude.session import folder as folders
-from etude.session import lives, own_update, wall_time
-from etude.session.recovery import Recovery
-from etude.session.status import Status, write_facts
-from etude.session.trial import try_validation
-from etude.session.wall_time import Sampler
-from etude.session.watchdog import start_pulse
-from etude.units import counted, duration
+from etude.session import last_words
+from etude.session.first_step import own_update
+from etude.session.first_step.trial import try_validation
+from etude.session.last_words import relative
+from etude.session.records import has_ledger, open_status, writers_of
+from etude.session.recovery.locks import Locks
+from etude.session.recovery.resume import Resume
+from etude.session.recovery.stores import Stores
+from etude.session.run_folder import RunFolder
+from etude.session.watch import wall_time
+from etude.session.watch.guards import Guards
+from etude.session.watch.wall_time import Sampler
+from etude.session.watch.watchdog import start_pulse
+from etude.units import counted
 
-_CTRL_C, _SIGTERM = SIGNALS["SIGINT"][1], SIGNALS["SIGTERM"][1]
-
-
-def open_session(run: Run, options: Options, **around: Any) -> Session:
-    """Return the context to train ``run`` in. A run that drives itself keeps its own log and checkpoints."""
-    kind = GuardedSession if dialects.of(run.plan).drives_itself else Session
-    return kind(run, options, **around)
+if TYPE_CHECKING:
+    from etude.building.options import Options
+    from etude.config.tree import Tree
+    from etude.core.run import Run
+    from etude.dist.jobs.heartbeat import Heartbeat
+    from etude.plan import Plan
+    from etude.session.watch.status import Status
 
 
 class Session:
-    """A context around the training of a built run: opens what it needs, and always prints how it ended.
+    """A context around the training of a built run. What is opened in this order is closed in the reverse one:
+
+    .. code-block:: text
+
+        folder      chosen, made with the first records        removed if the run never began
+        console     log.txt, the terminal                      last words
+        locks       the folder, the place of checkpoints       released
+        faults      those of --chaos
+        store       the checkpoint to resume from, verified    the last save
+        signals     and the time limit                         handlers as before
+        watchdog    reports steps that hang                    stopped
+        writers     metrics, ledger, trackers                  closed
+        resume      the state into the run; the generators right before the first step
+        heartbeat   of one of several ranks                    waits for the others
+        status      status.json, and where the time goes       the end of the run
 
     An error that the config caused is reported with its place in the config. A request to stop ends the run.
     """
@@ -77,7 +77,6 @@ class Session:
         plan: Plan | None = None,
         writers: Sequence[Any] = (),
     ) -> None:
-        self.fresh = fresh
         #: What ``etude.train`` was called with: the config as a script has it, and the overrides.
         self.given = given
         #: What decides results and is not in the config: flags of the command line, and how many processes train.
@@ -88,28 +87,27 @@ class Session:
         self.writers = list(writers)
         self.began = time.monotonic() if began is None else began
         self.console = Console(quiet=True)
-        self.recovery: Recovery | None = None
+        self.folder = RunFolder(run, options, tree, flags=self.flags, fresh=fresh, private=self.private)
+        self.locks: Locks | None = None
+        self.guards: Guards | None = None
+        self.stores: Stores | None = None
         self._pulse: Heartbeat | None = None
         self.status: Status | None = None
         self.sampler = Sampler(run)
-        #: Folders that this start has made, the run's own first; none where that was there before.
-        self._made: list[Path] = []
         self._begun_at = 0
-        self._before = lives.Before()
 
     def __enter__(self) -> Session:
         drawn = random.getstate()
         if self.lasting:
-            self._open_folder()
+            self.folder.open()
         try:
             self._open()
             self._try_out()
-            self._open_status()
-            if self.recovery is not None:
-                self.recovery.watch_folder(lasting=self.lasting)
+            self.status = open_status(self)
+            if self.locks is not None and self.guards is not None:
+                self.locks.watch(self.guards.watchdog, lasting=self.lasting)
         except BaseException as error:
-            if self.recovery is not None:
-                self.recovery.close(error, discard=self._discard if not self.recovery.refused else None)
+            self._shut(error, discard=self.locks is not None and not self.locks.refused)
             self.run.events.close()
             raise
         # Packages draw while they are imported (rich does, at a terminal), and no run may depend on which ones it has.
@@ -131,38 +129,51 @@ class Session:
             self.console = Console(log=log, quiet=quiet, notebook=in_notebook())
         except OSError as error:
             raise SaveError(f"{error.filename}: {error.strerror} ({errorcode.get(error.errno or 0, '?')})") from error
-        self.recovery = Recovery(
-            run, self.options, say=self.console.say, began=self.began, tree=self.tree, plan=self.plan, renew=self._renew
-        )
-        self.recovery.open()
+        locks, guards = self._lock(self.console.say, renew=self._renew)
+        stores = self.stores = Stores(run, self.options, locks, say=self.console.say)
+        if run.folder is not None:
+            stores.open(run.folder)
+        guards.listen()
         self._compare_code()
         if run.world.is_main:
-            run.events.writers += [*self._writers(), self.console]
-        self.recovery.restore()
+            run.events.writers += [*writers_of(run, self.plan, self.writers), self.console]
+        Resume(run, self.options, stores, say=self.console.say, plan=self.plan, tree=self.tree).restore()
+        guards.begin_attempt()
         self.console.watch(self._where)
         if run.peers is not None:
             self._pulse = start_pulse(run)
+
+    def _lock(self, say: Callable[[str], Any], *, renew: Callable[[], None] | None = None) -> tuple[Locks, Guards]:
+        """Lock the folder, and plan the faults of this rank."""
+        run = self.run
+        self.locks = locks = Locks(run, say=say, tree=self.tree)
+        self.guards = guards = Guards(run, self.options, say=say, began=self.began, plan=self.plan)
+        if run.peers is None:
+            locks.take(guards.stops, renew=renew)
+        else:
+            group.first(lambda: locks.take(guards.stops, renew=renew))
+        guards.plan_faults()
+        return locks, guards
+
+    def _renew(self) -> None:
+        """Record the run once more in a folder that was deleted meanwhile."""
+        self.folder.renew()
+        if self.run.folder is not None:
+            self.console.reopen(self.run.folder / "log.txt")
 
     def _compare_code(self) -> None:
         """Say which files of the project have changed since the run began; refuse that under ``--strict``."""
         if self.options.resume is None or self.run.folder is None:
             return
-        if self.run.peers is not None:
-            group.first(self._say_what_changed)
-        else:
-            self._say_what_changed()
 
-    def _say_what_changed(self) -> None:
-        folder = self.run.folder
-        files = list(self.tree.files)[:1] if self.tree is not None else []
-        changed = folders.changed_code(folder, folders.code_roots(files)) if folder is not None else []
-        if changed and self.options.strict:
-            names = ", ".join(printable(str(one)) for one in changed)
-            raise ConfigError(f"the code has changed since the run began: {names}", hint="--strict does not accept it")
-        for one in changed:
-            self._tell(f"changed since the run began: {printable(str(one))}")
-            for line in one.first:
-                self._tell(f"    {printable(line)}")
+        def compare() -> None:
+            for line in self.folder.changed_code():
+                self._tell(line)
+
+        if self.run.peers is not None:
+            group.first(compare)
+        else:
+            compare()
 
     def _tell(self, line: str) -> None:
         self.console.say(line)
@@ -171,24 +182,6 @@ class Session:
         """Find mistakes in the user's code that show with the first batch."""
         try_validation(self.run)
         own_update.watch(self.run)
-
-    def _open_status(self) -> None:
-        """Write down what can be seen of the run from outside."""
-        run = self.run
-        run.events.writers.append(
-            LiveCurves(run.total_steps) if in_notebook() and not self.options.quiet else History()
-        )
-        if run.folder is not None and self.lasting and run.world.is_main:
-            spent = self.sampler.seconds
-            plan = flat(self._plan_text()) | {f"--{name}": value for name, value in self.flags.items()}
-            self.status = Status(
-                run.folder, run, time_spent=spent, plan=plan, began=self.began,
-                before=self._before if self.options.resume is not None else None,
-                whole_process=bool(self.options.extras),
-            )  # fmt: skip
-            self.status.begin()
-            write_facts(run.folder, run, self.tree)
-            run.events.writers.append(self.status)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -211,7 +204,7 @@ class Session:
         step."""
         if not isinstance(error, Exception):
             return None
-        gone = self.recovery.lost_folder(error) if self.recovery is not None else None
+        gone = self.locks.lost_folder(error) if self.locks is not None else None
         if gone is not None:
             return gone
         lost = group.lost_peer(error, step=self.run.done) if self.run.peers is not None else None
@@ -229,11 +222,10 @@ class Session:
             if close is not None:
                 close()
         unused = error is not None and self._is_unused(error)
-        if isinstance(error, Diverged) and self._has_ledger and not unused:
+        if isinstance(error, Diverged) and has_ledger(self.run) and not unused:
             error.args = (f"{error}; `etude replay {relative(self.run.folder)} --until-spike` shows it",)  # type: ignore[arg-type]
         try:
-            if self.recovery is not None:
-                self.recovery.close(error, discard=self._discard if unused else None)
+            self._shut(error, discard=unused)
         except BaseException as failed:
             error = error or failed
             raise
@@ -245,9 +237,23 @@ class Session:
             self.run.events.close(self.console.say)
             self._part(error)
 
-    @property
-    def _has_ledger(self) -> bool:
-        return any(isinstance(writer, Ledger) for writer in self.run.events.writers)
+    def _shut(self, error: BaseException | None, *, discard: bool) -> None:
+        """Wait for the last save, then let go. Remove the folder while nobody else can enter it, if ``discard``."""
+        if self.locks is None or self.guards is None:
+            return
+        try:
+            if error is None:
+                self.locks.require_presence()
+            if self.stores is not None:
+                self.stores.close(error)
+        except BaseException as failed:
+            error = error or failed
+            raise
+        finally:
+            self.guards.close(error)
+            if discard:
+                self.folder.discard()
+            self.locks.release()
 
     def _part(self, error: BaseException | None) -> None:
         """Wait for the other ranks at the end: a rank that leaves early would look like a lost one."""
@@ -270,76 +276,7 @@ class Session:
         """Return whether a start that failed has done nothing in its folder. One that is resumed counts its attempts
         there.
         """
-        return self.options.resume is None and self._has_done_nothing()
-
-    def _has_done_nothing(self) -> bool:
-        folder = self.run.folder
-        if not self._made or folder is None or self.run.done:
-            return False
-        return not any((folder / "checkpoints").glob("*")) and not any(folder.glob("**/*.pth"))
-
-    def _discard(self) -> None:
-        """Remove the folder that this start has made, and parents that are empty again."""
-        if self._made:
-            shutil.rmtree(self._made[0], ignore_errors=True)
-        with suppress(OSError):
-            for folder in self._made[1:]:
-                folder.rmdir()
-
-    def _open_folder(self) -> None:
-        run = self.run
-        if run.folder is None:
-            run.folder = group.first(self._choose_folder) if run.peers is not None else self._choose_folder()
-        if run.folder is None or not run.world.is_main:
-            return
-        self._before = lives.look_before(run.folder)
-        reports.remember_folder(run.folder)
-        self._made = list(takewhile(self._is_new, [run.folder, *run.folder.parents]))
-        self._record(run.folder, anew=self.options.restart)
-
-    def _record(self, folder: Path, *, anew: bool) -> None:
-        folders.make(
-            folder,
-            plan_text=self._plan_text(),
-            files=public_files(self.tree) if self.tree else {},
-            anew=anew,
-            private=self.private,
-            data=folders.fingerprints(self.run.data),
-            flags=self.flags,
-        )
-
-    def _renew(self) -> None:
-        """Record the run once more in a folder that was deleted meanwhile."""
-        if self.run.folder is not None:
-            self._record(self.run.folder, anew=True)
-            write_facts(self.run.folder, self.run, self.tree)
-            self.console.reopen(self.run.folder / "log.txt")
-
-    def _choose_folder(self) -> Path | None:
-        plan = self.run.plan
-        return folders.choose_folder(plan, self.options) if plan is not None else self.options.folder
-
-    def _is_new(self, path: Path) -> bool:
-        return not path.exists() or path.absolute() in self.fresh
-
-    def _plan_text(self) -> str:
-        if self.tree is None:
-            return ""
-        return snapshot(self.tree) if self.run.plan is not None else f"{folders.HEADER}\n{snapshot(self.tree)}"
-
-    def _writers(self) -> list[Any]:
-        run = self.run
-        if run.folder is None:
-            return []
-        own: list[Any] = [Jsonl(run.folder / "metrics.jsonl"), Jsonl(run.folder / "timing.jsonl", timing=True)]
-        if run.ledger:
-            own.append(Ledger(run.folder / LEDGER))
-            run.hooks.add(Noting(own[-1]))
-        named = self.plan.writers if self.plan is not None else ()
-        given = [build_component(spec, folder=run.folder) for spec in named] + self.writers
-        if not any(isinstance(writer, Media) for writer in given):
-            own.append(Media(run.folder))
-        return own + given
+        return self.options.resume is None and self.folder.is_unused()
 
     def _where(self) -> dict[str, Any]:
         run, latest = self.run, self.run.events.latest
@@ -354,137 +291,16 @@ class Session:
         }
 
     def _say_last_words(self, error: BaseException | None, *, unused: bool) -> None:
+        """Say what came out, where the time went, and how to continue."""
         run = self.run
         if error is None:
-            self._say_results()
+            chance = self.status.by_chance() if self.status is not None else ()
+            lines = last_words.results(run, time.monotonic() - self.began, self.sampler.seconds, chance, self._advice())
+            for line in lines:
+                self.console.say(line)
         else:
             # The error itself is printed by whoever catches it; only the log needs it here.
             self.console.say(f"ended by {type(error).__name__} after {counted(run.done, 'step')}", more=f": {error}")
         if run.folder is not None and not unused:
-            self.console.say(f"  run     {relative(run.folder)}")
-            self._say_how_to_resume(error)
-
-    def _say_results(self) -> None:
-        """Say what came out, and where the time went."""
-        run = self.run
-        reason = run.stopping or "finished"
-        self.console.say(f"{reason}: {counted(run.done, 'step')} in {duration(time.monotonic() - self.began)}")
-        for line in summary(run):
-            self.console.say(line)
-        for index, line in enumerate(wall_time.table(self.sampler.seconds)):
-            self.console.say(f"  {'' if index else 'time':<7} {line}")
-        if self.status is not None and (names := self.status.by_chance()):
-            self.console.say(f"  chance  not deterministic: {', '.join(names)}")
-        if advice := self._advice():
-            self.console.say(f"  note    {advice}")
-
-    def _say_how_to_resume(self, error: BaseException | None) -> None:
-        """Say what is saved of a run that did not finish, and the command that continues it."""
-        run = self.run
-        if error is None and not run.exit_code:
-            return
-        if run.store is not None:
-            newest, lost = run.store.newest(), run.store.lost(run)
-            saved = relative(newest) if newest else "nothing yet"
-            self.console.say(f"  saved   {saved}{f'; {lost}' if lost else ''}")
-        elif run.exit_code:
-            self.console.say("  saved   nothing: the run keeps no checkpoints")
-        self.console.say(f"  resume  {resume_command(run, self.options, self.given)}")
-
-
-class GuardedSession(Session):
-    """A context around a run that drives itself: the lock and the final message. Log, checkpoints and folder have the
-    layout of its own system."""
-
-    private = False
-    _marks: ExitStack | None = None
-
-    def _tell(self, line: str) -> None:
-        if self.run.world.is_main and not self.options.quiet:
-            print(f"etude: {line}", file=sys.stderr)
-
-    def _try_out(self) -> None:
-        """Leave the other system's validation and updates to it."""
-
-    def _open(self) -> None:
-        self._marks = wall_time.mark_updates(self.run)
-        self.recovery = Recovery(self.run, self.options, say=self.console.say, began=self.began)
-        self.recovery.guard_driven()
-        self._compare_code()
-        folder = self.run.folder if self.run.world.is_main else None
-        if folder is not None and not self._made and self.options.resume is None:
-            self._record(folder, anew=True)  # the other systems begin a new run in the folder of an old one
-        if self.run.world.is_many:
-            self._pulse = start_pulse(self.run)
-
-    def _close(self, error: BaseException | None) -> None:
-        if self._marks is not None:
-            self._marks.close()
-        super()._close(error)
-
-    def _is_unused(self, error: BaseException) -> bool:
-        """Return whether the run's folder may be removed. Once the log's path is printed, only a user mistake or an
-        unusable checkpoint allows that."""
-        return isinstance(error, UserError | ResumeError) and self._has_done_nothing()
-
-    def _say_last_words(self, error: BaseException | None, *, unused: bool) -> None:
-        run = self.run
-        if error is None and run.exit_code and not self.options.quiet and run.world.is_main:
-            print(f"etude: {run.stopping}, saved; {resume_command(run, self.options, self.given)}", file=sys.stderr)
-
-
-def end_script(run: Run) -> None:
-    """Let the signal that has stopped a run end the script as well, as it would without Étude."""
-    if run.exit_code == _CTRL_C:
-        raise KeyboardInterrupt(run.stopping)
-    if run.exit_code == _SIGTERM:
-        raise SystemExit(_SIGTERM)
-
-
-def summary(run: Run) -> list[str]:
-    """Return the last and best results, for the end of the output."""
-    lines = []
-    if run.metrics:
-        lines.append("  last    " + "  ".join(f"{name} {number(value)}" for name, value in run.metrics.items()))
-    for hook in run.hooks:
-        describe = getattr(hook, "summary", None)
-        if callable(describe) and (text := describe()):
-            lines.append(f"  {text}")
-    return lines
-
-
-def resume_command(run: Run, options: Options, call: Sequence[str] = ()) -> str:
-    """Return how to continue this run: the command that was typed, with ``--resume``; in a script, the call.
-
-    ``call`` is what ``etude.train`` was called with: the config, as it stands in a script, and the overrides.
-    """
-    if not options.extras:
-        return _call(run, *call) if run.plan is not None else "trainer.fit(…, resume=True)"
-    typed = list(options.extras.get("typed", sys.argv[1:]))
-    for flag, given in (("--resume", options.resume), ("--chaos", options.chaos)):
-        if given and flag in typed and given in typed[typed.index(flag) :]:
-            del typed[typed.index(flag) : typed.index(flag) + 2]
-    words = ["etude", *(public_override(word, "…") for word in typed if word != "--restart")]
-    return shlex.join(words if "--resume" in words else [*words, "--resume"])
-
-
-def _call(run: Run, config: str = "…", *overrides: str) -> str:
-    """Return the call of ``etude.train`` that continues a run."""
-    changes = [f"[{', '.join(quoted(public_override(text, '…')) for text in overrides)}]"] if overrides else []
-    folder = quoted(relative(run.folder)) if run.folder is not None else "…"
-    return f'etude.train({", ".join([config, *changes])}, options=etude.Options(folder={folder}, resume=""))'
-
-
-def quoted(text: str) -> str:
-    """Return ``text`` as a string of Python, in double quotes."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def relative(path: Path | str) -> str:
-    """Return ``path`` relative to the current folder if it is below it; a URL stays as it is."""
-    if "://" in str(path):
-        return str(path)
-    try:
-        return str(Path(path).resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+            for line in last_words.how_to_resume(run, self.options, self.given, unfinished=error is not None):
+                self.console.say(line)

@@ -219,7 +219,7 @@ def small_copy(value: Any, most: int = MOST_NUMBERS) -> Any:
     {'seen': [1, 2], 'best': 0.5}
     >>> small_copy(list(range(500)))
     Traceback (most recent call last):
-    etude.session.interrupted.TooLarge
+    etude.session.recovery.interrupted.TooLarge
     """
     left = most
 

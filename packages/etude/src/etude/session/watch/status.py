@@ -21,8 +21,8 @@ from etude.core.run import Run
 from etude.errors import ConfigError, Stopped, printable
 from etude.events.record import TIMING_PREFIXES, Record
 from etude.metrics.direction import improves, is_scored, lower_is_better
-from etude.session import lives
-from etude.session.wall_time import START
+from etude.session.watch import lives
+from etude.session.watch.wall_time import START
 from etude.units import Amount, parse
 
 NAME = "status.json"

@@ -16,7 +16,7 @@ from etude.core.update import settle
 from etude.dist.layout import shards
 from etude.errors import Diverged, EtudeError, printable
 from etude.hooks.checkpoint import Checkpoint
-from etude.session.interrupted import Watch, position_before_batch
+from etude.session.recovery.interrupted import Watch, position_before_batch
 from etude.units import counted
 
 #: Seconds that the start of an evaluation waits for a save in flight, to have a copy of the state in hand.

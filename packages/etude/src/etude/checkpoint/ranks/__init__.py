@@ -1,0 +1,1 @@
+"""Saves and joins the state that several ranks hold pieces of."""

@@ -1,0 +1,1 @@
+"""Looks at the first batches, so that mistakes in user code show before the first epoch ends."""
