@@ -28,7 +28,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from _common import Ratio, report
 
-from etude.checkpoint.formats.background import Later
+from etude.checkpoint.formats.background import BackgroundWriter
 from etude.checkpoint.formats.torch_file import save_file
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.store import Store
@@ -92,7 +92,7 @@ class Methods:
         self.sources = tensors_of(state)
         self.copies = [torch.empty_like(tensor) for tensor in self.sources]
         self.store = Store(folder / "etude", retention=Retention(last=1))
-        self.later, self.open = Later(), ExitStack()
+        self.later, self.open = BackgroundWriter(), ExitStack()
         self.open.enter_context(self.later.running(print))
         self.count = 0
 
@@ -139,7 +139,7 @@ class Methods:
         with self.later.deferring(print, only_if=True):
             self.later.write(self._write_file, self.state)
         stall, self.worked = wait.over()
-        self.later.settle()
+        self.later.flush()
         total, _ = wait.over()
         (self.folder / "dialect.pth").unlink()
         return stall, total

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from etude.checkpoint.formats.background import Later
+from etude.checkpoint.formats.background import BackgroundWriter
 from etude.checkpoint.formats.folders import checkpoints
 from etude.checkpoint.storage import chaos, disk
 from etude.checkpoint.tools.same_runs import compare_runs
@@ -60,10 +60,10 @@ def test_training_goes_on_while_a_file_is_written(
     draw_pictures()
     assert train(name, "calm") == 0
     went_on: list[bool] = []
-    write = Later.write
+    write = BackgroundWriter.write
 
-    def noted_write(self: Later, *args: Any) -> None:
-        self.settle()
+    def noted_write(self: BackgroundWriter, *args: Any) -> None:
+        self.flush()
         steps.saved_at = steps.count
         write(self, *args)
 
@@ -75,7 +75,7 @@ def test_training_goes_on_while_a_file_is_written(
                 assert pointed("deferred") in (None, file) or Path("deferred", str(pointed("deferred"))).exists()
                 went_on.append(steps.go_on())
 
-    monkeypatch.setattr(Later, "write", noted_write)
+    monkeypatch.setattr(BackgroundWriter, "write", noted_write)
     with disk.gated(hold):
         assert train(name, "deferred") == 0
     assert went_on == [True, True]

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 
 from etude.checkpoint.formats import foreign, torch_file
-from etude.checkpoint.formats.background import Later
+from etude.checkpoint.formats.background import BackgroundWriter
 from etude.checkpoint.formats.folders import damage
 from etude.checkpoint.storage import chaos, disk
 from etude.errors import ResumeError, SaveError
@@ -68,13 +68,13 @@ class Checkpointer(Resuming):
         self.logger = logging.getLogger("libai.utils.checkpoint")
         self.save_dir, self.save_to_disk = save_dir, save_to_disk
         self.path_manager: Any = None
-        self.later = Later()
+        self.later = BackgroundWriter()
 
     # -- saving --------------------------------------------------------------------------------------------------
 
     def save(self, name: str, **kwargs: Any) -> None:
         """Save all items in ``save_dir/name``, completely or not at all, then write the name to ``last_checkpoint``."""
-        self.later.settle()
+        self.later.flush()
         items: dict[str, Any] = {"model": self.model.state_dict()}
         items |= {key: part.state_dict() for key, part in self.checkpointables.items()}
         items |= {key: value for key, value in kwargs.items() if key != "iteration"}
@@ -160,8 +160,8 @@ class PeriodicCheckpointer:
         self.step_final(iteration, **kwargs)
 
     def _save_periodically(self, name: str, extra: dict[str, Any]) -> None:
-        later = getattr(self.checkpointer, "later", None) or Later()
-        later.settle()
+        later = getattr(self.checkpointer, "later", None) or BackgroundWriter()
+        later.flush()
         try:
             with later.deferring(self._forgive, only_if=self._may_defer()):
                 self.checkpointer.save(name, **extra)

@@ -130,7 +130,7 @@ def _trained(overrides: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Rec
         for module in (writers, d2_writers):
             kind = module.CommonMetricPrinter
             patch.setattr(kind, "write", _noting(record, LOG_LINE, kind.write))
-        run.loop(run)
+        run.train_fn(run)
     project.forget_loggers()
     left = sorted(path.name for path in folder.glob("model_*") if "best" not in path.name)
     shutil.rmtree(folder)

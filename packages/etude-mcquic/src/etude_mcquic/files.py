@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from etude.checkpoint.formats import foreign
-from etude.checkpoint.formats.background import Later
+from etude.checkpoint.formats.background import BackgroundWriter
 from etude.checkpoint.formats.torch_file import save_file
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.disk import write_atomically
@@ -77,7 +77,7 @@ class Saver:
 
     def save(self, path: str | Path | None = None, **objects: Any) -> None:
         """Write the states of these objects into one file, completely or not at all."""
-        self.later.settle()
+        self.later.flush()
         content = {
             name: value.state_dict() if hasattr(value, "state_dict") else value for name, value in objects.items()
         }
@@ -87,9 +87,9 @@ class Saver:
         self.later.then(partial(self.debug, "Successfully saved checkpoint with keys: %s", keys))
 
     @cached_property
-    def later(self) -> Later:
+    def later(self) -> BackgroundWriter:
         """Return the writer of saves in the background."""
-        return Later()
+        return BackgroundWriter()
 
     @staticmethod
     def load(path: str | Path, *, trust: bool = False) -> dict[str, Any]:

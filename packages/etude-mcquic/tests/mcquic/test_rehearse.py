@@ -71,7 +71,7 @@ def _trained(folder: str) -> Record:
         save(path, **objects)
 
     run.update, trainer.validator, trainer.saver.save = noted_update, noted_validator, noted_save
-    run.loop(run)
+    run.train_fn(run)
     return record
 
 

@@ -249,13 +249,13 @@ def require_sound(
     ``here``: the run is built next, by this process. Then a dataset without its file is an error, which needs no
     warning before it. Unless ``sure``, mistakes are only printed.
     """
-    settled, findings = dialects.of(plan).settle(plan, tree)
+    bound, findings = dialects.of(plan).bind_arguments(plan, tree)
     if not sure:
         findings = [*findings, *(dialects.of(plan).check(tree) if tree is not None else ())]
         findings = [replace(one, severity="warning") for one in dict.fromkeys(findings)]
-    gone = list(missing_data(settled)) if here else []
+    gone = list(missing_data(bound)) if here else []
     _raise_or_say([finding for finding in findings if finding not in gone], quiet)
-    return settled
+    return bound
 
 
 def require_real(run: Run, options: Options, *, quiet: bool = True) -> None:

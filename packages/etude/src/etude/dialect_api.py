@@ -50,7 +50,7 @@ _NAMES = {
     "Layout": "etude.checkpoint.formats.layouts:Layout",
     "RecordFormat": "etude.report.formats:RecordFormat",
     "record_points": "etude.report.formats:points",
-    "BackgroundWriter": "etude.checkpoint.formats.background:Later",
+    "BackgroundWriter": "etude.checkpoint.formats.background:BackgroundWriter",
     "write_atomically": "etude.checkpoint.storage.disk:write_atomically",
     "original": "etude.dialects.ownership:original",
     "is_served": "etude.dialects.imports:is_served",

@@ -49,7 +49,7 @@ class Spec:
     #: Place of each argument, where it is known, for messages about one of them.
     places: Mapping[str, Place] = field(default_factory=dict)
     #: Keys that may stand beside the arguments and belong to the section (``until`` of a phase, ``every`` of a hook).
-    beside: tuple[str, ...] = ()
+    extra_keys: tuple[str, ...] = ()
 
     def place(self, argument: str) -> Place:
         return self.places.get(argument, self.at)

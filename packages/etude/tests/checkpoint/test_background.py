@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from etude.checkpoint.formats import foreign
-from etude.checkpoint.formats.background import Later, all_ours, wait
+from etude.checkpoint.formats.background import BackgroundWriter, all_ours, wait
 from etude.checkpoint.formats.torch_file import save_file
 from etude.checkpoint.write import wait_for
 from etude.errors import SaveError
@@ -66,18 +66,18 @@ class Held:
 
 
 @pytest.fixture
-def later() -> Iterator[Later]:
-    made = Later()
+def later() -> Iterator[BackgroundWriter]:
+    made = BackgroundWriter()
     with made.running(print):
         yield made
 
 
-def deferred(later: Later, write: Callable[[Any], None], content: Any, failed: Any = print) -> None:
+def deferred(later: BackgroundWriter, write: Callable[[Any], None], content: Any, failed: Any = print) -> None:
     with later.deferring(failed, only_if=True):
         later.write(write, content)
 
 
-def test_the_bytes_are_those_of_torch_and_nothing_that_changes_meanwhile_is_seen(later: Later) -> None:
+def test_the_bytes_are_those_of_torch_and_nothing_that_changes_meanwhile_is_seen(later: BackgroundWriter) -> None:
     for _ in range(3):  # the memory of the first copy serves the others
         content, held = checkpoint(), Held()
         expected = written(content)
@@ -89,7 +89,7 @@ def test_the_bytes_are_those_of_torch_and_nothing_that_changes_meanwhile_is_seen
         del content["others"][0]
         assert held.bytes is None
         held.may_write.set()
-        later.settle()
+        later.flush()
         assert held.bytes == expected and held.thread == "etude-save"
 
 
@@ -102,7 +102,7 @@ class Mine:
     [Mine(), torch.arange(8)[2:4], torch.ones(3).expand(2, 3), nn.Parameter(torch.ones(2)), {"inside": (torch.ones(1),)}],
     ids=["object", "view", "expanded", "parameter", "tensor in a tuple"],
 )  # fmt: skip
-def test_what_cannot_be_copied_is_written_at_once(later: Later, value: Any) -> None:
+def test_what_cannot_be_copied_is_written_at_once(later: BackgroundWriter, value: Any) -> None:
     held = Held()
     held.may_write.set()
     deferred(later, held, {"state_dict": {"weight": torch.ones(2)}, "value": value})
@@ -110,7 +110,7 @@ def test_what_cannot_be_copied_is_written_at_once(later: Later, value: Any) -> N
 
 
 def test_a_save_is_written_at_once_unless_it_may_wait() -> None:
-    later, held = Later(), Held()
+    later, held = BackgroundWriter(), Held()
     held.may_write.set()
     deferred(later, held, {"a": 1})
     assert held.thread == threading.main_thread().name, "no run is under way"
@@ -123,13 +123,13 @@ def test_a_save_is_written_at_once_unless_it_may_wait() -> None:
 
 
 def test_code_of_the_users_is_known_by_its_module() -> None:
-    assert all_ours([Later()]) and not all_ours([Later(), Held()])
+    assert all_ours([BackgroundWriter()]) and not all_ours([BackgroundWriter(), Held()])
     assert all_ours([CallbackHook()])
     assert not all_ours([CallbackHook(before_step=lambda trainer: None)])
     assert not all_ours([CallbackHook(after_train=partial(print, "done"))])
 
 
-def test_what_follows_comes_in_order_after_the_file(later: Later) -> None:
+def test_what_follows_comes_in_order_after_the_file(later: BackgroundWriter) -> None:
     held, done = Held(), []
     later.then(lambda: done.append("at once"))
     deferred(later, held, {"a": 1})
@@ -137,13 +137,13 @@ def test_what_follows_comes_in_order_after_the_file(later: Later) -> None:
     later.then(lambda: done.append("removed"))
     assert done == ["at once"]
     held.may_write.set()
-    later.settle()
+    later.flush()
     assert done == ["at once", ("pointer", True), "removed"]
     later.then(lambda: done.append("nothing is pending"))
     assert done[-1] == "nothing is pending"
 
 
-def test_one_save_is_in_flight_at_most(later: Later) -> None:
+def test_one_save_is_in_flight_at_most(later: BackgroundWriter) -> None:
     first, second = Held(), Held()
     second.may_write.set()
     deferred(later, first, {"a": 1})
@@ -159,7 +159,7 @@ def fail(error: Exception) -> Callable[[Any], None]:
     return write
 
 
-def test_a_failure_is_told_to_the_one_who_saves_next(later: Later) -> None:
+def test_a_failure_is_told_to_the_one_who_saves_next(later: BackgroundWriter) -> None:
     told, done, held = [], [], Held()
     held.may_write.set()
     deferred(later, fail(SaveError("no space")), {"a": 1}, told.append)
@@ -169,11 +169,11 @@ def test_a_failure_is_told_to_the_one_who_saves_next(later: Later) -> None:
     assert held.bytes is not None
     deferred(later, fail(ZeroDivisionError("a mistake")), {"a": 3}, told.append)
     with pytest.raises(ZeroDivisionError, match="a mistake"):
-        later.settle()
+        later.flush()
 
 
 def test_the_end_of_a_run_waits_and_its_error_is_the_one_that_is_raised() -> None:
-    later, held, said = Later(), Held(), []
+    later, held, said = BackgroundWriter(), Held(), []
     threading.Timer(0.1, held.may_write.set).start()
     with later.running(said.append):
         deferred(later, held, {"a": 1})
@@ -191,7 +191,7 @@ def test_the_end_of_a_run_waits_and_its_error_is_the_one_that_is_raised() -> Non
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_waits_for_nobody(later: Later, tmp_path: Path) -> None:
+def test_a_forked_process_waits_for_nobody(later: BackgroundWriter, tmp_path: Path) -> None:
     save_file(tmp_path / "samples.pth", {"a": 1})
     held = Held()
     deferred(later, held, {"a": 1})
@@ -202,7 +202,7 @@ def test_a_forked_process_waits_for_nobody(later: Later, tmp_path: Path) -> None
     held.may_write.set()
 
 
-def test_a_file_in_the_making_is_read_when_it_is_whole(later: Later, tmp_path: Path) -> None:
+def test_a_file_in_the_making_is_read_when_it_is_whole(later: BackgroundWriter, tmp_path: Path) -> None:
     may_write = threading.Event()
 
     def write(content: Any) -> None:
@@ -224,7 +224,7 @@ def test_a_save_is_waited_for_no_longer_than_patience_lasts() -> None:
     assert said == []
 
 
-def test_what_comes_after_a_save_that_is_over_is_done_at_once_unless_the_save_failed(later: Later) -> None:
+def test_what_comes_after_a_save_that_is_over_is_done_at_once_unless_the_save_failed(later: BackgroundWriter) -> None:
     held, done, told = Held(), [], []  # type: ignore[var-annotated]
     held.may_write.set()
     deferred(later, held, {"a": 1})
@@ -234,12 +234,12 @@ def test_what_comes_after_a_save_that_is_over_is_done_at_once_unless_the_save_fa
     deferred(later, fail(SaveError("no space")), {"a": 2}, told.append)
     wait()
     later.then(lambda: done.append("never"))
-    later.settle()
+    later.flush()
     assert done == ["pointer"] and len(told) == 1
 
 
 def test_a_save_after_the_run_is_written_at_once() -> None:
-    later, held = Later(), Held()
+    later, held = BackgroundWriter(), Held()
     held.may_write.set()
     with later.running(print):
         pass

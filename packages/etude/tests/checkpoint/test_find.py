@@ -33,7 +33,7 @@ def test_a_run_its_folder_and_its_pointer_stand_for_the_newest(run: str) -> None
     for path in (run, f"{run}/", f"{run}/checkpoints", f"{run}/checkpoints/latest", newest, f"{newest}/"):
         assert os.path.normpath(find(path)) == newest
     assert find(f"{run}/checkpoints/{NAMES[0]}") == f"{run}/checkpoints/{NAMES[0]}"
-    assert find(NAMES[1], beside=f"{run}/checkpoints") == f"{run}/checkpoints/{NAMES[1]}"
+    assert find(NAMES[1], within=f"{run}/checkpoints") == f"{run}/checkpoints/{NAMES[1]}"
 
 
 def test_a_file_is_itself_also_where_a_checkpoint_has_its_name(run: str) -> None:
@@ -41,7 +41,7 @@ def test_a_file_is_itself_also_where_a_checkpoint_has_its_name(run: str) -> None
     Path("weights.pth").touch()
     Path(NAMES[1]).touch()
     assert find("weights.pth") == "weights.pth"
-    assert find(NAMES[1], beside=f"{run}/checkpoints") == NAMES[1]
+    assert find(NAMES[1], within=f"{run}/checkpoints") == NAMES[1]
     with pytest.raises(ResumeError, match=r"names 'weights\.pth', and there is no such checkpoint beside it"):
         find("latest")
     Path("latest").write_text("step-000000004")
@@ -54,9 +54,9 @@ def test_what_is_not_there_is_answered_with_what_is(run: str) -> None:
     with pytest.raises(NoCheckpoint, match=f"{folder} has {', '.join(NAMES)}; did you mean {NAMES[2]}"):
         find(f"{folder}/step-00000009")
     with pytest.raises(NoCheckpoint, match=rf"no such file or checkpoint; {folder} has {NAMES[0]}.*$"):
-        find("step-00000009", beside=folder)
+        find("step-00000009", within=folder)
     with pytest.raises(NoCheckpoint, match="--resume without a path takes the newest"):
-        find("weights.pth", beside="empty")
+        find("weights.pth", within="empty")
     with pytest.raises(NoCheckpoint, match="no such file or checkpoint$"):
         find("weights.pth")
     with pytest.raises(NoCheckpoint, match="checkpoint, nor a folder nowhere$"):
@@ -160,11 +160,11 @@ def test_a_name_is_looked_for_in_a_folder_elsewhere_and_a_url_is_what_it_says() 
     for step in (3, 6):
         store.save(small_state(step), step=step)
     store.close()
-    assert find("step-000000003", beside=folder) == f"{folder}/step-000000003"
+    assert find("step-000000003", within=folder) == f"{folder}/step-000000003"
     with pytest.raises(NoCheckpoint):
-        find("step-000000004", beside=folder)
+        find("step-000000004", within=folder)
     newest = f"{folder}/step-000000006"
     assert find(folder) == find(f"{folder}/") == find(folder.removesuffix("/checkpoints")) == find(newest) == newest
     assert find(f"{folder}/model.pth") == f"{folder}/model.pth"
     Path("step-000000003").touch()
-    assert find("step-000000003", beside=folder) == "step-000000003"
+    assert find("step-000000003", within=folder) == "step-000000003"

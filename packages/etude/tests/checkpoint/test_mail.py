@@ -16,7 +16,7 @@ from torch import distributed
 
 from etude.checkpoint.manifest import Stored
 from etude.checkpoint.ranks import distributed as ranks
-from etude.checkpoint.ranks.distributed import Crew, Follower, Leader, Mailbox
+from etude.checkpoint.ranks.distributed import Follower, Leader, Mailbox, ShardWriters
 from etude.checkpoint.storage import chaos, disk
 from etude.dist import group
 from etude.dist.layout.shards import Piece
@@ -56,7 +56,7 @@ def test_a_letter_is_read_by_its_key_and_forgotten() -> None:
 
 
 def test_rank_0_hears_of_bad_weights_files_and_errors() -> None:
-    crew = Crew(lambda: 0.02)
+    crew = ShardWriters(lambda: 0.02)
     assert list(crew.ranks) == [1]
     for said, bad in (("", None), ("layer.w", "layer.w")):
         crew.mail.put("ready/1", said)
@@ -70,7 +70,7 @@ def test_rank_0_hears_of_bad_weights_files_and_errors() -> None:
     crew.mail.put("done/1", {"error": "host: disk full"})
     with pytest.raises(OSError, match="^rank 1 on host: disk full$"):
         crew.end()
-    assert Crew(lambda: 0.0).mail._store is not crew.mail._store
+    assert ShardWriters(lambda: 0.0).mail._store is not crew.mail._store
 
 
 def share_of(rank: int, value: float = 1.0) -> dict[str, Any]:

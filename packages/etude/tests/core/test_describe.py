@@ -89,7 +89,7 @@ def test_a_step_is_named_by_the_model_that_a_wrapper_holds():
 
 @pytest.mark.parametrize(("acting", "where"), [(FORWARD, True), ("update", False), (None, False)])
 def test_only_an_error_of_the_forward_pass_tells_what_the_batch_was(acting, where):
-    own = {"runner": None, "drive": None, "outputs": None}
+    own = {"runner": None, "train_fn": None, "outputs": None}
     run = SimpleNamespace(plan=None, model=torch.nn.Linear(1, 1), step=0, batch=torch.ones(2), acting=acting, **own)
     note_step(error := ValueError("no"), run)
     assert error.etude_step == "model Linear, step 1" and hasattr(error, "etude_where") == where

@@ -188,8 +188,8 @@ def test_a_hook_by_epochs_counts_them_at_points_of_epochs_and_one_by_steps_acts_
     assert [epoch for epoch, text in seen if text == "step"] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("beside", [None, OSError("disk full")])
-def test_at_the_end_every_hook_is_called_and_the_first_error_counts(beside):
+@pytest.mark.parametrize("during", [None, OSError("disk full")])
+def test_at_the_end_every_hook_is_called_and_the_first_error_counts(during):
     def broken(run):
         raise KeyError(len(seen))
 
@@ -197,12 +197,12 @@ def test_at_the_end_every_hook_is_called_and_the_first_error_counts(beside):
     hooks = [FunctionHook(act, "after_train") for act in (seen.append, broken, seen.append, broken, seen.append)]
     table = HookTable(hooks)
     with pytest.warns(UserWarning, match="broken failed at after_train") as told:
-        if beside is None:
+        if during is None:
             with pytest.raises(KeyError, match="1"):
                 table.after_train.each(FakeRun())
         else:
-            table.after_train.each(FakeRun(), beside=beside)
-    assert len(seen) == 3 and len(told) == (1 if beside is None else 2)
+            table.after_train.each(FakeRun(), during=during)
+    assert len(seen) == 3 and len(told) == (1 if during is None else 2)
 
 
 def test_a_method_with_other_arguments_is_answered_with_what_to_write():

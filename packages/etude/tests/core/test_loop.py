@@ -329,10 +329,10 @@ def test_each_of_several_losses_is_recorded_and_one_alone_once(names, recorded):
 def test_a_run_is_driven_as_it_wants_or_as_usual():
     seen = []
     run = make_run()
-    run.drive = seen.append
+    run.train_fn = seen.append
     train(run)
     assert seen == [run] and run.step == 0
-    run.drive = None
+    run.train_fn = None
     train(run)
     assert run.step == 8
 
@@ -446,7 +446,7 @@ def test_model_and_optimizers_evaluate_in_their_own_mode_and_return_to_the_one_b
     run = make_run()
     run.optimizers = {"free": Free(run.model.parameters()), "half": Half(run.model.parameters())}
     held = []
-    run.store = SimpleNamespace(hold_for_evaluation=held.append)
+    run.store = SimpleNamespace(snapshot_before_evaluation=held.append)
     run.model.train(training)
     look = FunctionHook(lambda run: held.append((run.model.training, torch.is_grad_enabled())), "before_eval_step")
     run.hooks.add(look)

@@ -11,7 +11,7 @@ from etude.core.hook import FunctionHook
 from etude.core.loop import fit, train_step
 from etude.core.run import Run
 from etude.core.stepping import Stepping
-from etude.core.update import Step, settle
+from etude.core.update import Step, read_losses
 from etude.errors import ConfigError, UserCodeError
 from etude.optim.clipping import Norm, Value
 from tests.core.test_loop import make_run
@@ -127,14 +127,14 @@ def test_what_an_update_has_deferred_is_asked_of_those_that_defer():
     seen = []
 
     class Defers:
-        def settle(self, run):
+        def read_losses(self, run):
             seen.append(run)
 
     run = make_run()
     run.update = Defers()
-    settle(run)
+    read_losses(run)
     run.update = lambda run, batch: None
-    settle(run)
+    read_losses(run)
     assert seen == [run]
 
 

@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 from etude.data.seeds import kept_generators
 from etude.data.torch_loader import passes, position, remainder
 from etude.data.torch_loader.epoch_seeds import end_workers, keep_workers
-from etude.data.torch_loader.passes import Pass, Passes, replay
+from etude.data.torch_loader.passes import LoaderPass, Passes, replay
 from etude.data.torch_loader.worker_states import Made, current_state
 
 
@@ -119,7 +119,7 @@ def test_a_loader_with_a_generator_of_its_own_keeps_it():
 @pytest.mark.parametrize("own", [True, False])
 def test_a_pass_is_resumed_at_its_position_with_the_order_that_it_had(at_once, own):
     loader = shuffled(generator=torch.Generator().manual_seed(5) if own else None)
-    current, batches = Pass(loader, at_once=at_once), passes.begin(loader)
+    current, batches = LoaderPass(loader, at_once=at_once), passes.begin(loader)
     if not at_once:
         next_number()  # something else draws between the start and the first batch
     current.draw(batches), current.draw(batches)
@@ -134,7 +134,7 @@ def test_a_pass_is_resumed_at_its_position_with_the_order_that_it_had(at_once, o
 
 
 def test_a_pass_looks_at_the_generators_before_its_first_batch_alone():
-    current = Pass([1, 2])
+    current = LoaderPass([1, 2])
     before = torch.get_rng_state()
     batches = iter([1, 2])
     assert current.draw(batches) == 1
@@ -147,9 +147,9 @@ def test_a_pass_looks_at_the_generators_before_its_first_batch_alone():
 
 def test_a_pass_knows_whether_its_workers_had_been_started():
     loader = shuffled(1)
-    assert not Pass(loader).lasting
+    assert not LoaderPass(loader).lasting
     passes.workers_of(loader).started = True
-    assert Pass(loader).lasting and not Pass([1]).lasting
+    assert LoaderPass(loader).lasting and not LoaderPass([1]).lasting
 
 
 # --- the passes of a run
@@ -365,7 +365,7 @@ def test_a_turn_names_the_worker_of_a_batch_and_its_state_at_first():
 
 def taken(loader: Any, count: int) -> tuple[dict[str, Any], list[int]]:
     """Take some batches; return what a checkpoint says of the pass, and the samples that are left."""
-    current = Pass(loader, at_once=True)
+    current = LoaderPass(loader, at_once=True)
     batches = passes.begin(loader)
     for _ in range(count):
         current.draw(batches)
@@ -395,7 +395,7 @@ def test_the_shares_of_several_processes_are_put_together():
     loaders = [DataLoader(range(12), 2, sampler=sampler) for sampler in samplers]
     for sampler in samplers:
         sampler.set_epoch(3)
-    saved = {**Pass(loaders[0]).state(), "taken": 1, "order": remainder.facts(loaders[0], 2)}
+    saved = {**LoaderPass(loaders[0]).state(), "taken": 1, "order": remainder.facts(loaders[0], 2)}
     rest = [sample for loader in loaders for batch in lists(loader)[1:] for sample in batch]
     assert sorted(remainder.left(saved)) == sorted(rest) and len(rest) == 8
     assert remainder.facts(loaders[0], 3) is None

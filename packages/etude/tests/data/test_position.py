@@ -40,7 +40,7 @@ def test_workers_go_on_behind_what_a_hook_took_of_the_loader():
     assert drawn(position.begin(ours, workers=workers)) == drawn(plain)
     # Two batches are taken, the others have been prepared for nothing; they count in torch's loader, too.
     assert drawn(islice(ours, 2)) == drawn(islice(plain, 2))
-    workers.settle()
+    workers.finish()
     saved = dict(workers.states)
     wanted = drawn(plain)
     assert drawn(position.begin(ours, workers=workers)) == wanted

@@ -78,7 +78,7 @@ def test_records_are_gathered_and_sent_in_rounds_with_the_time_they_were_written
 
     gathering = Rounds(tmp_path, system=False)
     gathering.write(record(1))
-    gathering._outbox.settle()
+    gathering._outbox.flush()
     before, rounds = time.time(), gathering.rounds
     for step in (2, 3, 4):
         gathering.write(record(step))

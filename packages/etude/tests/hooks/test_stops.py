@@ -88,9 +88,9 @@ def test_a_signal_stops_a_run_with_its_own_exit_code(name, code):
 @pytest.mark.parametrize(
     ("error", "debug", "asked"),
     [
-        (ValueError(), False, ["save_what_is_left", "close"]),
-        (ValueError(), True, ["save_what_is_left", "save_failed", "close"]),
-        (KeyboardInterrupt(), True, ["save_what_is_left", "close"]),
+        (ValueError(), False, ["save_emergency", "close"]),
+        (ValueError(), True, ["save_emergency", "save_failed", "close"]),
+        (KeyboardInterrupt(), True, ["save_emergency", "close"]),
         (SaveError("no"), True, []),
     ],
 )

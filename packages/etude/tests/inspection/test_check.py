@@ -11,7 +11,7 @@ import pytest
 from etude import dialects
 from etude.api import load_plan
 from etude.errors import ConfigError
-from etude.inspection.check import check, settle
+from etude.inspection.check import bind_arguments, check
 from etude.inspection.check.reality import check_facts
 from etude.plan import Plan, Spec, Training
 from etude.preview.explain import Facts
@@ -172,7 +172,7 @@ def test_an_argument_left_over_from_a_base_says_how_to_drop_it(write: Write) -> 
 
 
 def test_arguments_are_converted_where_nothing_is_lost(planned: Any) -> None:
-    plan, findings = settle(
+    plan, findings = bind_arguments(
         planned(
             model="{type: torch.nn.Linear, in_features: 3.0, out_features: 4}", optim="{type: AdamW, betas: [0, 1]}"
         )
@@ -251,7 +251,7 @@ def test_what_goes_together_raises_no_alarm(found: Any, sections: dict[str, str]
 def test_a_plan_of_another_dialect_is_only_asked_for_its_length() -> None:
     nothing = Spec(kind="model", name="Unheard")
     plan = Plan(dialect="mmcv1", model=nothing, update=nothing, loop=nothing, train=Training(), files=("a.py",))
-    assert [str(finding) for finding in dialects.of(plan).settle(plan)[1]] == [
+    assert [str(finding) for finding in dialects.of(plan).bind_arguments(plan)[1]] == [
         "a.py: nothing says how long to train; give `epochs` or `steps`"
     ]
 

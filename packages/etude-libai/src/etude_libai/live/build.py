@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def build(plan: Plan, options: Options) -> Run:
-    """Return the default trainer of the config as a run. ``run.loop(run)`` sets up and trains, or only evaluates."""
+    """Return the default trainer of the config as a run. ``run.train_fn`` sets up and trains, or only evaluates."""
     cfg = dict_config(dict(plan.source))
     extras: Mapping[str, Any] = options.extras or {}
     arguments = Namespace(
@@ -65,7 +65,7 @@ def build(plan: Plan, options: Options) -> Run:
     run.plan, run.world = plan, World.from_environment()
     signals = Signals()
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
-    run.loop = _guarded(run.loop, signals, temporary=run.folder if arguments.fast_dev_run else None)
+    run.train_fn = _guarded(run.train_fn, signals, temporary=run.folder if arguments.fast_dev_run else None)
     if arguments.fast_dev_run:
         run.folder = None
     return run
@@ -137,11 +137,11 @@ def build_libai(cfg: Any, arguments: Namespace) -> Run:
     run.optimizers, run.data = {"": trainer.optimizer}, {"train": trainer.train_loader}
     folder = str(cfg.train.output_dir)
     if arguments.eval_only:
-        run.loop = lambda run: evaluate(trainer, arguments, written)
+        run.train_fn = lambda run: evaluate(trainer, arguments, written)
     elif cfg.train.resume and trainer.start_iter >= trainer.max_iter and not arguments.named and has_ended(folder):
-        run.loop = lambda run: say_ended(folder, trainer.start_iter, "train.train_iter")
+        run.train_fn = lambda run: say_ended(folder, trainer.start_iter, "train.train_iter")
     else:
-        run.loop = lambda run: train(trainer, arguments, written)
+        run.train_fn = lambda run: train(trainer, arguments, written)
     return run
 
 

@@ -158,7 +158,7 @@ def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: 
             if options.extras.get("fast_dev_run") and run.world.is_main:
                 shutil.rmtree(saver.folder.parent, ignore_errors=True)
 
-    run.loop = loop
+    run.train_fn = loop
 
 
 def _with_place(make: Any, spec: Spec) -> Any:

@@ -142,7 +142,7 @@ class Trainer(Restorable):
     def _save_or_forgive(self, *, best: bool) -> None:
         """Save after a validation. A failed save is only logged at first: a full disk may have room at the next one."""
         later = self.saver.later
-        later.settle()
+        later.flush()
         try:
             with later.deferring(self._forgive, only_if=self._all_is_ours()):
                 self.save()

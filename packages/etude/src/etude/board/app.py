@@ -163,7 +163,7 @@ class Board:
                     await run_in_threadpool(self.index.refresh)
                 # On a slow disk look less often, so that looking takes at most a tenth of the time.
                 # Only not while runs are left to read, of which a list shows the names.
-                self._next = clock() + (0.0 if self.index.behind else max(_PAUSE, 10 * (clock() - began)))
+                self._next = clock() + (0.0 if self.index.is_stale else max(_PAUSE, 10 * (clock() - began)))
             return self.index.version
 
 

@@ -53,13 +53,13 @@ class Index:
         self._searched = -_SEARCH
         self._read_at: dict[str, float] = {}
         #: Whether some runs could not be read in the time of the last :meth:`refresh`.
-        self.behind = False
+        self.is_stale = False
 
     def look_ahead(self) -> None:
         """Read the runs before anybody asks; a folder that cannot be read is reported when somebody does."""
         with suppress(UserError, OSError):
             self.refresh()
-            while self.behind:
+            while self.is_stale:
                 self.refresh()
 
     def refresh(self) -> int:
@@ -97,10 +97,10 @@ class Index:
     def _read(self, waiting: Sequence[str]) -> list[str]:
         """Read runs until the time is up; return those that are new or have changed."""
         found, until = [], time.monotonic() + _BUDGET
-        self.behind = False
+        self.is_stale = False
         for name in waiting:
             if time.monotonic() > until:
-                self.behind = True
+                self.is_stale = True
                 break
             path, known = self._folders[name], self._infos.get(name)
             info = summarise(path, self.root)

@@ -21,19 +21,19 @@ _RUNS = "runs"
 _SHOWN = 6
 
 
-def find(path: str, *, beside: str = "") -> str:
+def find(path: str, *, within: str = "") -> str:
     """Return the checkpoint or file at ``path``; for a run or a folder of checkpoints, the newest one.
 
-    ``beside`` is a folder of checkpoints in which a name that leads nowhere else is looked for.
+    ``within`` is a folder of checkpoints in which a name that leads nowhere else is looked for.
     """
     path = local_path(path)
     text = path.rstrip("/") or path
     if "://" in path:
         return text if text.endswith(folders.SUFFIXES) else _newest(text)
-    if beside and not os.path.exists(text):
-        place, where = locate(beside)
+    if within and not os.path.exists(text):
+        place, where = locate(within)
         if text in place.names(where):
-            text = place.join(beside, text)
+            text = place.join(within, text)
             if "://" in text:
                 return text
     if os.path.basename(text) in ("latest", "best") and os.path.isfile(text):
@@ -41,7 +41,7 @@ def find(path: str, *, beside: str = "") -> str:
     if os.path.isdir(text):
         return _newest(text)
     if not os.path.exists(text):
-        raise NoCheckpoint(f"{printable(path)}: no such file or checkpoint{_what_there_is(text, beside)}")
+        raise NoCheckpoint(f"{printable(path)}: no such file or checkpoint{_what_there_is(text, within)}")
     return text
 
 
@@ -98,13 +98,13 @@ def is_native(path: str) -> bool:
 
 
 def _pointed_at(path: str) -> str:
-    """Return the checkpoint that ``latest`` names, if it lies beside it."""
+    """Return the checkpoint that ``latest`` names, if it lies within it."""
     with open(path, "rb") as file:
         name = file.read(200).decode(errors="replace").strip()
     target = os.path.join(os.path.dirname(path), name)
     # The content of a pointer is not trusted: a name like `../x` would lead out of the folder.
     if STEP.fullmatch(name) is None or not os.path.isdir(target):
-        raise ResumeError(f"{printable(path)} names {printable(name)!r}, and there is no such checkpoint beside it")
+        raise ResumeError(f"{printable(path)} names {printable(name)!r}, and there is no such checkpoint within it")
     return target
 
 
@@ -136,15 +136,15 @@ def kept_elsewhere(folder: str) -> str:
         return ""
 
 
-def _what_there_is(path: str, beside: str) -> str:
+def _what_there_is(path: str, within: str) -> str:
     above = os.path.dirname(path) or "."
-    for place in (above, beside):
+    for place in (above, within):
         names = [name for name in _names(place) if STEP.fullmatch(name)] if place else []
         if names:
             near = nearest(os.path.basename(path), names)
             listed = ", ".join(names[-_SHOWN:])
             return f"; {printable(place)} has {listed}" + (f"; did you mean {near}?" if near else "")
-    if beside:
+    if within:
         return "; --resume without a path takes the newest checkpoint of the run"
     return "" if os.path.isdir(above) else f", nor a folder {printable(above)}"
 

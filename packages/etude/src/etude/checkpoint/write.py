@@ -61,7 +61,7 @@ class Outcome:
     unsound: str | None = None
 
 
-class Others:
+class RankBarrier:
     """The other ranks' share in a save; a single process has nobody to wait for."""
 
     def unsound(self) -> str | None:
@@ -89,7 +89,7 @@ class Job:
     first: Callable[[], None] | None = None
     may_begin: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
-    others: Others = field(default_factory=Others)
+    others: RankBarrier = field(default_factory=RankBarrier)
     #: Raises an error when the folder is another run's by now.
     guard: Callable[[], object] | None = None
     #: Whether no checkpoint of this step or a later one is there, so that its name is free.

@@ -214,7 +214,7 @@ class Fields:
         """Return this section as a component: its ``type``, and every key that was not taken as its arguments."""
         name = self._type_name(self.take("type", str, default=None))
         self._note("*", "Any", None, kind=kind)
-        beside = tuple(key for key in self._asked if key != "type")
+        extra_keys = tuple(key for key in self._asked if key != "type")
         meant = None if "type" in self.values else self._misspelt_type()
         places = {key: self.place(key) for key in self.values if key not in self._asked}
         args = self.rest()
@@ -224,7 +224,7 @@ class Fields:
             self.error(f"{dotted(self.path)} has no `type`", hint=f"which {kind}?")
         if name is None:
             return None
-        return Spec(kind=kind, name=name, args=args, at=self.place("type"), places=places, beside=beside)
+        return Spec(kind=kind, name=name, args=args, at=self.place("type"), places=places, extra_keys=extra_keys)
 
     def _misspelt_type(self) -> str | None:
         """Return the key that was probably meant to be ``type``, if that is missing."""

@@ -243,21 +243,21 @@ class PointCalls:
             raise
         run.acting = outer
 
-    def each(self, run: Run, beside: BaseException | None = None) -> None:
+    def each(self, run: Run, during: BaseException | None = None) -> None:
         """Call all of them, also when one raises: the end is everyone's. The first error is raised afterwards, unless
-        there is one already, ``beside`` which it is only a remark."""
+        there is one already, with ``during`` it is only a remark."""
         first: BaseException | None = None
         for hook, call in self._entries:
             run.acting = call
             try:
                 call(run)
             except Stopped as stop:  # a signal in the last evaluation; the hooks behind it see the end all the same
-                if beside is not None:
+                if during is not None:
                     raise
                 first = first or stop
             except Exception as error:
                 self._annotate(error, call, run)
-                if beside is None and first is None:
+                if during is None and first is None:
                     first = error
                 else:
                     _remark(hook, self.point, number_of(run, self.point), error)

@@ -19,13 +19,13 @@ import torch
 
 from etude.core.returned import note_step
 from etude.core.run import Run
-from etude.core.update import settle
+from etude.core.update import read_losses
 from etude.errors import ConfigError, Stopped
 
 
 def train(run: Run) -> None:
-    """Train a run: with the runner of its dialect if that sets ``run.drive``, else with :func:`fit`."""
-    (run.drive or fit)(run)
+    """Train a run: with the runner of its dialect if that sets ``run.train_fn``, else with :func:`fit`."""
+    (run.train_fn or fit)(run)
 
 
 def fit(run: Run) -> None:
@@ -39,7 +39,7 @@ def fit(run: Run) -> None:
     try:
         run.hooks.before_train(run)
         run.loop(run)
-        settle(run)
+        read_losses(run)
     except BaseException as error:
         _fail(run, error)
         raise
@@ -48,8 +48,8 @@ def fit(run: Run) -> None:
 
 def _fail(run: Run, error: BaseException) -> None:
     run.error = error
-    run.hooks.on_error.each(run, beside=error)
-    run.hooks.after_train.each(run, beside=error)
+    run.hooks.on_error.each(run, during=error)
+    run.hooks.after_train.each(run, during=error)
 
 
 def _finish(run: Run) -> None:
@@ -57,7 +57,7 @@ def _finish(run: Run) -> None:
         run.hooks.after_train.each(run)
     except Stopped as stop:
         run.error = stop
-        run.hooks.on_error.each(run, beside=stop)
+        run.hooks.on_error.each(run, during=stop)
         raise
     run.hooks.after_run(run)
 
@@ -171,7 +171,7 @@ def evaluate(
     if run.peers is not None:
         run.peers.align(run.model)
     if run.store is not None:
-        run.store.hold_for_evaluation(run)
+        run.store.snapshot_before_evaluation(run)
     training, own = run.model.training, (run.batch, run.outputs)
     outer, run.acting = run.acting, "evaluation"
     switch(run, "eval")

@@ -63,7 +63,7 @@ class Guard:
         if self.policy == "rollback" and run.store is not None:
             run.store.rollback(run)
 
-    def settle(self, run: Run) -> None:
+    def read_losses(self, run: Run) -> None:
         """Read the losses that only the device has checked."""
 
     def load(self, bad: int) -> None:
@@ -84,10 +84,10 @@ class DeferredGuard(Guard):
         return True
 
     def learnt(self, run: Run) -> None:
-        if run.peers is not None:  # several ranks read every loss; otherwise `settle` counts
+        if run.peers is not None:  # several ranks read every loss; otherwise `read_losses` counts
             self.bad = 0
 
-    def settle(self, run: Run) -> None:
+    def read_losses(self, run: Run) -> None:
         self.bad, longest = self._unread.read()
         if not longest:
             return

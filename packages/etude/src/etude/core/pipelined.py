@@ -69,7 +69,7 @@ class PipelinedStep(Step):
         run.hooks.after_forward(run)
         # The gradients are there already; those of a bad loss are dropped.
         run.peers.ask(run.step, bad=not self._guard.is_finite(loss))
-        run.peers.settle()
+        run.peers.read_votes()
         if run.peers.bad:
             self._drop(run, losses, loss)
             return run.outputs  # type: ignore[no-any-return]

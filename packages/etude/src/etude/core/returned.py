@@ -36,7 +36,7 @@ def note_step(error: Exception, run: Run) -> None:
 
 def refuse_return(error: Exception, run: Run, batch: Any, split: str = "train") -> None:
     """Raise the mistake that made a step or an evaluation fail, if it is in what a part of the user's returned."""
-    if run.runner is not None or run.drive is not None:
+    if run.runner is not None or run.train_fn is not None:
         return  # another system's own step
     if isinstance(error, ReturnError):
         about = getattr(error, "etude_about", "")

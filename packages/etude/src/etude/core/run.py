@@ -64,7 +64,7 @@ class Run:
     #: The runner or trainer of another system that this run belongs to.
     runner: Any = None
     #: What trains this run from ``before_run`` to ``after_run``; None: :func:`etude.core.loop.fit`.
-    drive: Callable[[Run], None] | None = None
+    train_fn: Any = None
 
     step: int = 0
     epoch: int = 0

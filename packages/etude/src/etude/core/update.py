@@ -146,7 +146,7 @@ class Step:
         # rank must run the backward pass, even with a bad loss: the others wait in its all-reduce.
         run.peers.ask(run.step, bad=not self._guard.is_finite(loss))
         self.backward(loss if weight == size == 1 else loss * (weight / size))
-        run.peers.settle()
+        run.peers.read_votes()
         return not run.peers.bad
 
     def backward(self, loss: Tensor) -> None:
@@ -217,9 +217,9 @@ class Step:
         """The reason why every step waits for the accelerator to read its loss; empty if no step waits."""
         return self._guard.waits
 
-    def settle(self, run: Run) -> None:
+    def read_losses(self, run: Run) -> None:
         """Read the losses that only the device has checked. Called before a log line or a save, and at the end."""
-        self._guard.settle(run)
+        self._guard.read_losses(run)
 
     def _group_size(self, run: Run) -> int:
         """Return how many steps the current group of ``accumulate`` has. The last group of a run may be smaller."""
@@ -275,9 +275,9 @@ def _require_apart(optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
                 raise ConfigError(text, hint="a step would move it twice: give each parameter to one of them")
 
 
-def settle(run: Run) -> None:
+def read_losses(run: Run) -> None:
     """Let the update do what it has deferred to the next log line or save."""
-    own = getattr(run.update, "settle", None)
+    own = getattr(run.update, "read_losses", None)
     if own is not None:
         own(run)
 

@@ -2,7 +2,7 @@
 
 .. code-block:: text
 
-    reading      recognise  read  lower  check  settle
+    reading      recognise  read  lower  check  bind_arguments
     running      build  shorten_plan  shorten_run  check_run  explain  require_loadable
     looking      prepare  rehearse  measure
     files        folders_made  bytes_beside  keep_apart
@@ -105,15 +105,15 @@ class Dialect(ABC):
     def check(self, tree: Tree) -> list[Finding]:
         """Return all findings about a config."""
         try:
-            return self.settle(self.lower(tree))[1]
+            return self.bind_arguments(self.lower(tree))[1]
         except ConfigError as error:
             return list(error.findings)
 
-    def settle(self, plan: Plan, tree: Tree | None = None) -> tuple[Plan, list[Finding]]:
+    def bind_arguments(self, plan: Plan, tree: Tree | None = None) -> tuple[Plan, list[Finding]]:
         """Return the plan with arguments converted to the types of their components, and findings about it."""
-        from etude.inspection.check import settle
+        from etude.inspection.check import bind_arguments
 
-        return settle(plan)
+        return bind_arguments(plan)
 
     def with_flags(self, tree: Tree, flags: Mapping[str, Any]) -> tuple[Tree, dict[str, Any]]:
         """Return the config with the flags of the command line that it has a key for, and the other flags. Those are
@@ -240,9 +240,9 @@ class Hosted(Dialect):
     def check(self, tree: Tree) -> list[Finding]:
         plan, findings = self.lowering().survey(tree)
         wrong = any(finding.severity == "error" for finding in findings)
-        return [*findings, *(self.settle(plan)[1] if plan is not None and not wrong else ())]
+        return [*findings, *(self.bind_arguments(plan)[1] if plan is not None and not wrong else ())]
 
-    def settle(self, plan: Plan, tree: Tree | None = None) -> tuple[Plan, list[Finding]]:
+    def bind_arguments(self, plan: Plan, tree: Tree | None = None) -> tuple[Plan, list[Finding]]:
         """Return the plan unchanged and, with a tree on rank 0, warnings in addition to those of lowering."""
         found: list[Finding] = []
         if tree is not None and os.environ.get("RANK", "0") == "0":
@@ -314,7 +314,6 @@ class Packaged(Hosted):
 
     def build(self, plan: Plan, options: Options, assemble: Assemble) -> Run:
         run: Run = self.module("live.build").build(plan, options)
-        run.drive = run.loop  # the system's loop does everything, from the first point to the last
         return run
 
     def rehearse(self, run: Run, record: Record) -> bool:

@@ -84,7 +84,7 @@ class Peers:
         # The maximum: the most urgent wish, the longest time, and a bad loss anywhere.
         self._work = group.start_max(self._sent)
 
-    def settle(self) -> None:
+    def read_votes(self) -> None:
         """Wait for the answer of the exchange that was begun."""
         if self._is_carried:
             self._is_carried = False
@@ -105,7 +105,7 @@ class Peers:
         """Exchange at once, unless this step has had its exchange."""
         if self._asked_at != step:
             self._send(bad=False)
-        self.settle()
+        self.read_votes()
 
     @torch.no_grad()
     def average(self, params: Iterable[torch.nn.Parameter]) -> bool:
@@ -144,7 +144,7 @@ class Peers:
     def exchange(self) -> None:
         """Exchange at once, outside of steps."""
         self._send(bad=False)
-        self.settle()
+        self.read_votes()
 
 
 def mean_over_ranks(values: list[dict[str, list[float]]], own: Callable[[str], bool]) -> dict[str, list[float]]:

@@ -142,7 +142,7 @@ class Replicas:
     def ask(self, step: int, *, bad: bool = False) -> None:
         self._bad = self._bad or bad
 
-    def settle(self) -> None:
+    def read_votes(self) -> None:
         """Do nothing here: a loss that is not finite shows in the mean of all replicas (see :meth:`average`)."""
 
     @torch.no_grad()

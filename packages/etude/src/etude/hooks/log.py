@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from etude.core.hook import Periodic
-from etude.core.update import settle
+from etude.core.update import read_losses
 from etude.hooks.schedule import Schedule, TorchSchedule
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Log(Periodic):
     priority = 60
 
     def act(self, run: Run) -> None:
-        settle(run)
+        read_losses(run)
         moves = any(isinstance(hook, Schedule | TorchSchedule) and hook.moves_momentum for hook in run.hooks)
         for name, optimizer in run.optimizers.items():
             groups, ending = optimizer.param_groups, f"/{name}" if name else ""

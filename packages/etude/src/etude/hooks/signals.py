@@ -294,7 +294,7 @@ class Stops(Hook):
         if run.store is None or isinstance(run.error, SaveError):
             return
         try:
-            run.store.save_what_is_left(run, run.error)
+            run.store.save_emergency(run, run.error)
             if isinstance(run.error, Exception) and any(h.debug for h in run.hooks if isinstance(h, Checkpoint)):
                 run.store.save_failed(run)
             run.store.close()

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlparse
 import torch
 
 from etude.checkpoint.formats import foreign, torch_file
-from etude.checkpoint.formats.background import Later
+from etude.checkpoint.formats.background import BackgroundWriter
 from etude.checkpoint.storage import chaos
 from etude.errors import UserError
 from etude_libai import files
@@ -34,12 +34,12 @@ class Checkpointer(files.Resuming, _fvcore.Checkpointer):  # type: ignore[name-d
     ) -> None:
         super().__init__(files.unwrapped(model), save_dir, save_to_disk=save_to_disk, **checkpointables)
         self.path_manager = path_manager()
-        self.later = Later()
+        self.later = BackgroundWriter()
 
     def save(self, name: str, **kwargs: Any) -> None:
         if not self.save_dir or not self.save_to_disk:
             return
-        self.later.settle()
+        self.later.flush()
         data: dict[str, Any] = {"model": self.model.state_dict()}
         data |= {key: part.state_dict() for key, part in self.checkpointables.items()}
         data |= kwargs

@@ -46,10 +46,10 @@ def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
     checkpointer = DetectionCheckpointer(trainer.model, cfg.train.output_dir, trainer=trainer)
     if not arguments.eval_only:
         trainer.register_hooks(_hooks(cfg, trainer, checkpointer))
-    run.loop = lambda run: do_train(cfg, arguments, trainer, checkpointer, written)
+    run.train_fn = lambda run: do_train(cfg, arguments, trainer, checkpointer, written)
     done = _iterations_done(cfg, arguments)
     if done >= cfg.train.max_iter:
-        run.loop = lambda run: say_ended(str(cfg.train.output_dir), done, "train.max_iter")
+        run.train_fn = lambda run: say_ended(str(cfg.train.output_dir), done, "train.max_iter")
     return run
 
 

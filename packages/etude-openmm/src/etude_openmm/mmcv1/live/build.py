@@ -109,7 +109,7 @@ def _as_run(wired: Wired, plan: Plan, cfg: Any, log: LogFile | script.OwnLog) ->
     runner._sync_hooks(force=True)
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
     _set_length(run, wired)
-    run.loop = Training(wired, cfg, log, signals)
+    run.train_fn = Training(wired, cfg, log, signals)
     return run
 
 

@@ -41,8 +41,8 @@ def rehearse(run: Run, record: Record) -> None:
     Policies really act. Hooks that evaluate, save and log decide by their own rules, but only the decision is
     recorded. All other hooks are not called: the stages where they would act are recorded.
     """
-    runner, training = run.runner, run.loop
-    wired = training.wired  # type: ignore[attr-defined]
+    runner, training = run.runner, run.train_fn
+    wired = training.wired
     for stops in [hook for hook in run.hooks if isinstance(hook, Stops)]:
         run.hooks.remove(stops)
     _note_unpredicted(runner, record)
@@ -53,7 +53,7 @@ def rehearse(run: Run, record: Record) -> None:
         try:
             wired.run()
         finally:
-            training.log.close()  # type: ignore[attr-defined]
+            training.log.close()
 
 
 class _Stage:

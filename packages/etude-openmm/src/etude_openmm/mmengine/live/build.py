@@ -77,7 +77,7 @@ def _as_run(runner: Any, plan: Plan, *, grace: float) -> Run:
         finally:
             signals.restore()
 
-    run.loop = train
+    run.train_fn = train
     return run
 
 

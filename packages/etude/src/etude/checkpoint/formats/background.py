@@ -6,15 +6,17 @@
     thread                      torch.save · fsync · rename ── pointer to the file ── old files removed ── notes
 
 Hooks and scripts of real projects read such a file right after it was saved. So a save is deferred only if no user
-code runs before the file is complete: the dialect's own periodic hook asks for it (:meth:`Later.deferring`), and all
-hooks of the run, and the functions that they call, are Étude's (:func:`all_ours`). Training waits for all other saves
-(at the end, on a stop or an error, of a best score), and for states that :func:`~etude.checkpoint.capture.capture`
-cannot copy: those with user-defined objects, and with tensors that are views or not in host memory.
+code runs before the file is complete: the dialect's own periodic hook asks for it
+(:meth:`BackgroundWriter.deferring`), and all hooks of the run, and the functions that they call, are Étude's
+(:func:`all_ours`). Training waits for all other saves (at the end, on a stop or an error, of a best score), and for
+states that :func:`~etude.checkpoint.capture.capture` cannot copy: those with user-defined objects, and with tensors
+that are views or not in host memory.
 
-The same thread does what follows a save (:meth:`Later.then`), in order, so that no pointer names an incomplete file,
-and no file is deleted before its successor exists. One save is in flight at most. Everything in Étude that reads
-checkpoints waits for it first (:func:`wait`), and so does the end of a run, also after an error. A failed write leaves
-nothing behind; :meth:`Later.settle` reports it to the training thread before the next save or at the end.
+The same thread does what follows a save (:meth:`BackgroundWriter.then`), in order, so that no pointer names an
+incomplete file, and no file is deleted before its successor exists. One save is in flight at most. Everything in
+Étude that reads checkpoints waits for it first (:func:`wait`), and so does the end of a run, also after an error. A
+failed write leaves nothing behind; :meth:`BackgroundWriter.flush` reports it to the training thread before the next
+save or at the end.
 
 The bytes are those that ``torch.save`` writes for the original: the copy has the same containers, in the same order,
 and each tensor has memory of its own again, or shares it with the same ones.
@@ -63,7 +65,7 @@ def _is_ours(code: object) -> bool:
     return is_own(getattr(code, "__module__", ""))
 
 
-class Later:
+class BackgroundWriter:
     """The saves of one run, each of which may be written while training goes on."""
 
     def __init__(self) -> None:
@@ -87,13 +89,13 @@ class Later:
             self._finish(say)
             raise
         else:
-            self.settle()
+            self.flush()
         finally:
             self._is_running, self._copies, self._forms = False, [], Forms([])
 
     @contextmanager
     def deferring(self, failed: Failed, *, only_if: bool) -> Iterator[None]:
-        """Let a save inside the block be written later; :meth:`settle` calls ``failed`` if it could not be."""
+        """Let a save inside the block be written later; :meth:`flush` calls ``failed`` if it could not be."""
         self._failed = failed if only_if and self._is_running else None
         try:
             yield
@@ -102,7 +104,7 @@ class Later:
 
     def write(self, write: Callable[[Any], None], content: Any) -> None:
         """Call ``write(content)``, now or, with a copy, in the background."""
-        self.settle()
+        self.flush()
         failed = self._failed
         if failed is None or (taken := self._copied(content)) is None:
             write(content)
@@ -118,7 +120,7 @@ class Later:
         if job is None or (not job.takes(call) and job.error is None):
             call()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait for the save in flight, and raise or handle what went wrong."""
         job, self._job = self._job, None
         if job is None:
@@ -131,7 +133,7 @@ class Later:
 
     def _finish(self, say: Callable[[str], object]) -> None:
         try:
-            self.settle()
+            self.flush()
         except Exception as error:
             say(str(error))
 
@@ -174,7 +176,7 @@ _in_flight: _Job | None = None
 
 
 def wait() -> None:
-    """Return when no file is being written in the background. What went wrong is left for :meth:`Later.settle`."""
+    """Return when no file is being written in the background. :meth:`BackgroundWriter.flush` raises what went wrong."""
     job = _in_flight
     # What follows a save in its own thread reads checkpoints, too, and would wait for itself.
     if job is not None and job.ident != threading.get_ident():

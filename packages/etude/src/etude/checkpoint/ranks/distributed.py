@@ -28,7 +28,7 @@ from etude.checkpoint.manifest import Stored
 from etude.checkpoint.snapshot import Arena
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.store import Store
-from etude.checkpoint.write import Job, Others, write_files
+from etude.checkpoint.write import Job, RankBarrier, write_files
 from etude.dist import group
 from etude.dist.jobs import secret
 from etude.dist.layout.shards import has_shards, tensors_in
@@ -67,7 +67,7 @@ class Mailbox:
             self._store.delete_key(key)
 
 
-class Crew(Others):
+class ShardWriters(RankBarrier):
     """The other ranks of a sharded save, as rank 0 sees them."""
 
     def __init__(self, patience: Callable[[], float]) -> None:
@@ -108,7 +108,7 @@ class Leader(Store):
         # Held back until its crew is known: the thread that writes waits for the other ranks.
         super().save(state, hold=True, **options)
         if self._held is not None and has_shards(state):
-            self._held.others = Crew(lambda: self.patience_for_ranks)
+            self._held.others = ShardWriters(lambda: self.patience_for_ranks)
         if not hold:
             self.commit()
 

@@ -1,6 +1,6 @@
 """Begins, saves and resumes passes over loaders whose workers have generators of their own.
 
-mmcv 1.x has several loaders, each with one :class:`Pass` at a time; MMEngine has one, and :class:`Passes` over it.
+mmcv 1.x has several loaders, each with a :class:`LoaderPass` at a time; MMEngine has one, and :class:`Passes` over it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def worker_states(loader: Any) -> dict[str, Any]:
     workers = workers_of(loader)
     if workers is None:
         return {}
-    workers.settle()
+    workers.finish()
     return {"started": workers.started, "states": {at: to_tensors(state) for at, state in workers.states.items()}}
 
 
@@ -95,7 +95,7 @@ def take_no_seed(loader: Any) -> None:
 
 
 @dataclass
-class Pass:
+class LoaderPass:
     """One pass over a loader: the generators at its start and at its first batch, and how many batches were taken.
 
     Samplers choose their order at the first batch, workers their seeds at the start. ``at_once``: the first batch is
@@ -134,7 +134,7 @@ class Pass:
         return {**state, "lasting": self.lasting}
 
 
-def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
+def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, LoaderPass]:
     """Return the iterator of a saved pass at the position it had; the caller restores the generators afterwards.
 
     The order of samples, and what workers draw, follow from the generators at the start of the pass.
@@ -144,7 +144,7 @@ def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
     workers = workers_of(loader)
     if workers is not None:
         workers.started = bool(saved.get("lasting"))
-    current = Pass(loader, at_once=saved["first_rng"] is None)
+    current = LoaderPass(loader, at_once=saved["first_rng"] is None)
     if workers is not None and workers.states:
         current.taken = int(saved["taken"])
         return begin(loader, skip=current.taken), current
@@ -193,7 +193,7 @@ class Passes:
         """Return the current pass; None before the first."""
         if self._began is None:
             return None
-        self._workers.settle()
+        self._workers.finish()
         return {
             "number": self._number,
             "first": self._first,

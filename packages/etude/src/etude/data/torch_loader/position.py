@@ -53,7 +53,7 @@ class Workers:
 
     def begin(self, skip: int) -> None:
         """Begin a pass; after ``skip`` batches the states are those of a resumed run."""
-        self.settle()
+        self.finish()
         if not self.persist and not skip:
             self.states.clear()
 
@@ -67,7 +67,7 @@ class Workers:
         """Record that something other than the run, such as ``PreciseBNHook``, takes batches of persistent workers."""
         self.lent = loader
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Ask lent workers for their generator states.
 
         The answers come behind the batches that they have prepared in vain: in the original, too, those count.

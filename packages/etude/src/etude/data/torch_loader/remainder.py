@@ -117,7 +117,7 @@ def _order(known: Mapping[str, Any], saved: Mapping[str, Any]) -> list[int] | No
         return [int(one) for one in drawn]
 
 
-def begin(loader: Any, order: Sequence[int], rank: int, world: int) -> tuple[Any, passes.Pass]:
+def begin(loader: Any, order: Sequence[int], rank: int, world: int) -> tuple[Any, passes.LoaderPass]:
     """Begin a pass over this process's share of ``order``; it ends where a whole epoch would."""
     holder, name = _place(loader)
     if holder is None:
@@ -125,7 +125,7 @@ def begin(loader: Any, order: Sequence[int], rank: int, world: int) -> tuple[Any
     inner = vars(holder)[name]
     made = Rest(inner.inner if isinstance(inner, Rest) else inner, order, rank, world)
     vars(holder)[name] = made  # past torch's loader, which refuses another sampler
-    current = passes.Pass(loader, at_once=True)
+    current = passes.LoaderPass(loader, at_once=True)
     current.taken = max(0, len(loader) - len(made.batches))
     return passes.begin(loader), current
 

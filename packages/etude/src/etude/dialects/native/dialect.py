@@ -44,7 +44,7 @@ class Native(Dialect):
         from etude.dialects.native.lower import survey
 
         plan, findings = survey(tree)
-        return [*findings, *self.settle(plan)[1]]
+        return [*findings, *self.bind_arguments(plan)[1]]
 
     def keep_apart(self, tree: Tree) -> list[str]:
         return ["~checkpoint.folder"] if tree.get("checkpoint", "folder") else []

@@ -543,7 +543,7 @@ def _checkpoint(root: Fields, metrics: Sequence[Spec]) -> list[HookPlan]:
         args=fields.rest(),
         at=fields.place(),
         places=_places(fields),
-        beside=("every",),
+        extra_keys=("every",),
     )
     return [HookPlan(spec=spec, every=every, priority=PRIORITY["Checkpoint"])]
 

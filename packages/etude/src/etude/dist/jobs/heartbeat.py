@@ -40,7 +40,7 @@ _CALLS_HOOKS = "/etude/core/hook.py"
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
 
 
-class Place(NamedTuple):
+class Frame(NamedTuple):
     """A line of a stack."""
 
     file: str
@@ -108,11 +108,11 @@ def watch_start(interval: float = 1.0) -> None:
     threading.Thread(target=watch, name="etude-start", daemon=True).start()
 
 
-def _shown(stack: Sequence[Place]) -> str:
+def _shown(stack: Sequence[Frame]) -> str:
     return "".join(f"  {place}\n" for place in reversed(stack[:_SHOWN]))
 
 
-def stack_of(thread: int) -> list[Place]:
+def stack_of(thread: int) -> list[Frame]:
     """Return the stack of another thread, the innermost place first; at most 100, as many as faulthandler shows.
 
     faulthandler only reads the interpreter's memory. Frame objects of a thread that runs are not safe to follow: Python
@@ -130,11 +130,11 @@ def stack_of(thread: int) -> list[Place]:
         match = _FRAME.fullmatch(line)
         if match is None:
             break
-        found.append(Place(match["file"], int(match["line"]), match["function"]))
+        found.append(Frame(match["file"], int(match["line"]), match["function"]))
     return found
 
 
-def classify(stack: Sequence[Place], hook: str) -> tuple[str, bool]:
+def classify(stack: Sequence[Frame], hook: str) -> tuple[str, bool]:
     """Return what a thread with this stack does, and whether it waits for other ranks; ``hook`` is at work in it."""
     for depth, place in enumerate(stack):
         name = place.file.replace(os.sep, "/")

@@ -176,10 +176,10 @@ class _Attempt:
             if seen < judge_from:
                 continue
             beats = reports.read_beats(self.place)
-            hung = [beat for beat in beats.values() if reports.stands(beat) >= patience and _is_alive(beat.pid)]
+            hung = [beat for beat in beats.values() if reports.idle_seconds(beat) >= patience and _is_alive(beat.pid)]
             guilty = [beat for beat in hung if not beat.waiting or reports.silence(beat) >= patience]
             # Ranks that all seem to wait for each other are to blame together in the end.
-            overdue = any(reports.stands(beat) >= 2 * patience for beat in hung)
+            overdue = any(reports.idle_seconds(beat) >= 2 * patience for beat in hung)
             if guilty or overdue:
                 self._hung = reports.describe_hang(guilty or hung, patience)
                 for beat in [*guilty, *beats.values()]:

@@ -168,7 +168,7 @@ def read_beats(place: Path) -> dict[int, Beat]:
     return found
 
 
-def stands(beat: Beat) -> float:
+def idle_seconds(beat: Beat) -> float:
     """Return for how many seconds nothing has moved in a rank."""
     return beat.still + silence(beat) if beat.doing != STARTING else 0.0
 
@@ -185,7 +185,7 @@ def describe_hang(beats: Iterable[Beat], patience: float) -> str:
         frozen = silence(beat) >= patience / 2
         doing = f"is frozen ({_state(beat.pid)})" if frozen else beat.doing
         who = f"rank {beat.rank} on {beat.host}"
-        lines.append(f"{who} has not moved for {stands(beat):.0f} s after step {beat.step}: it {doing}")
+        lines.append(f"{who} has not moved for {idle_seconds(beat):.0f} s after step {beat.step}: it {doing}")
         lines += [f"    {printable(line)}" for line in beat.stack.splitlines()] if not frozen else []
     return "\n".join(lines)
 
@@ -200,7 +200,7 @@ def suspects() -> str:
     gone = [beat for beat in beats if _state(beat.pid) == _GONE]
     if gone:
         return "\n".join(f"rank {beat.rank} on {beat.host} is gone, after step {beat.step}" for beat in gone)
-    hung = [beat for beat in beats if stands(beat) >= patience]
+    hung = [beat for beat in beats if idle_seconds(beat) >= patience]
     return describe_hang([beat for beat in hung if not beat.waiting or silence(beat) >= patience], patience)
 
 

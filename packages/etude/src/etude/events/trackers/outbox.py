@@ -104,7 +104,7 @@ class Outbox:
         self.put(call, *args, **settings)
         return None
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait until all calls so far were made, as long as the end of a run would."""
         if threading.current_thread() is not self._thread:  # which would wait for itself
             self.ask(lambda: None)

@@ -21,15 +21,15 @@ from etude.inspection.index import Index
 from etude.inspection.paths import missing_data, wrong_columns
 from etude.plan import Place, Plan, Spec
 
-__all__ = ["check", "check_settings", "settle", "without_step"]
+__all__ = ["bind_arguments", "check", "check_settings", "without_step"]
 
 
 def check(plan: Plan) -> list[Finding]:
     """Return everything that is wrong: errors, and warnings about what runs but is probably not what you meant."""
-    return settle(plan)[1]
+    return bind_arguments(plan)[1]
 
 
-def settle(plan: Plan) -> tuple[Plan, list[Finding]]:
+def bind_arguments(plan: Plan) -> tuple[Plan, list[Finding]]:
     """Return the plan with every argument converted as its component declares it (``10.0`` becomes ``10`` for an
     int), and everything that is wrong."""
     registry.load_builtins()
@@ -39,11 +39,11 @@ def settle(plan: Plan) -> tuple[Plan, list[Finding]]:
     named = [os.path.join(folder, entry) for folder in beside for entry in plan.imports if is_folder(entry)]
     folders = [*beside, *map(os.path.abspath, named)]
     binder = Binder(Index(imports, folders), complete=not findings)
-    settled: Plan = _with_specs(plan, binder.bind)
-    binder.check_groups(settled)
-    ignored = list(without_step(settled)) if binder.steps_itself(settled) else []
-    own = [*ignored, *check_settings(settled, unknown=binder.unknown), *missing_data(settled), *wrong_columns(settled)]
-    return settled, [*findings, *binder.findings, *own]
+    bound: Plan = _with_specs(plan, binder.bind)
+    binder.check_groups(bound)
+    ignored = list(without_step(bound)) if binder.steps_itself(bound) else []
+    own = [*ignored, *check_settings(bound, unknown=binder.unknown), *missing_data(bound), *wrong_columns(bound)]
+    return bound, [*findings, *binder.findings, *own]
 
 
 def check_settings(plan: Plan, *, unknown: Collection[str] = ()) -> list[Finding]:

@@ -235,7 +235,7 @@ class Binder:
             if name in given:
                 self._tell(spec.place(name), f"{name!r} of {spec.name} is given by the engine", "")
                 continue
-            right = [*takes, *spec.beside]
+            right = [*takes, *spec.extra_keys]
             free = [known for known in right if known not in spec.args] or right
             near = nearest(str(name), free) or nearest(str(name), right)
             meant |= {near} if near else set()

@@ -12,7 +12,7 @@ from etude.checkpoint.state import INTERRUPTED, collect
 from etude.checkpoint.store import STEP, Store
 from etude.checkpoint.write import Outcome
 from etude.core.run import Run
-from etude.core.update import settle
+from etude.core.update import read_losses
 from etude.dist.layout import shards
 from etude.errors import Diverged, EtudeError, printable
 from etude.hooks.checkpoint import Checkpoint
@@ -73,7 +73,7 @@ class Saver:
         if (whole and self._is_saved(run)) or (kind in self._kinds and self._is_here(run)):
             return
         if run.error is None:  # a bad loss that only the device has seen ends the run before the save
-            settle(run)
+            read_losses(run)
         if run.hooks.before_save:
             run.hooks.before_save(run)
         self._store(run, metrics=metrics, weights_only=weights_only, tag=tag, **extra)
@@ -124,7 +124,7 @@ class Saver:
             self._store(run, hold=True)
             self._held_at = run.done
 
-    def hold_for_evaluation(self, run: Run) -> None:
+    def snapshot_before_evaluation(self, run: Run) -> None:
         """Copy the state before an evaluation, in case the evaluation fails.
 
         In the middle of a step the copy says which hooks have acted; at the end of an epoch there is one already.
@@ -136,7 +136,7 @@ class Saver:
             self._store(run, hold=True, **self.watch.parts_while_acting(most=_MOST))
             self._held_at = run.done
 
-    def save_what_is_left(self, run: Run, error: BaseException | None) -> None:
+    def save_emergency(self, run: Run, error: BaseException | None) -> None:
         """Save after an error: the copy that is held; else the current state, if a hook raised between two steps or no
         batch could be loaded.
 

@@ -93,7 +93,7 @@ class Stores:
                 self.say(f"no checkpoint yet, starting at step 0{_mention_weights(store)}")
             return loaded
         path = local_path(path)
-        found = find(path, beside=store.given).rstrip("/")
+        found = find(path, within=store.given).rstrip("/")
         text = found if "://" in found else os.path.abspath(found)
         if os.path.isfile(text) or is_of_parts(text):
             raise ResumeError(

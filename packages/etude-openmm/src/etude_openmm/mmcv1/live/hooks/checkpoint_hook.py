@@ -71,7 +71,7 @@ class CheckpointHook(Hook):
     @master_only
     def _save_checkpoint(self, runner: BaseRunner) -> None:
         assert self.out_dir is not None
-        runner.later.settle()
+        runner.later.flush()
         # As in mmcv (its PR 1776): with by_epoch=False the epoch runner still writes epoch_N.pth, and the name below,
         # iter_N.pth, is that of no file: ``last_ckpt`` is wrong and pruning finds nothing.
         current = runner.epoch + 1 if self.by_epoch else runner.iter + 1

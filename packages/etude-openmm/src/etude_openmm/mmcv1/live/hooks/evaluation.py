@@ -221,7 +221,7 @@ class EvalHook(Hook):
     def _save_ckpt(self, runner: BaseRunner, key_score: float) -> None:
         """Save this model if its score is better than the best one. A tie or a NaN is not better."""
         assert self.rule is not None and self.out_dir is not None
-        runner.later.settle()
+        runner.later.flush()
         kind, now = ("epoch", runner.epoch + 1) if self.by_epoch else ("iter", runner.iter + 1)
         messages = runner.known_meta.setdefault("hook_msgs", {})
         if not self.compare_func(key_score, messages.get("best_score", self.init_value_map[self.rule])):

@@ -159,7 +159,7 @@ class TrackerHook(OutboxHook):
 
     def opened(self) -> Any:
         """Return the service once it is open, for your own calls."""
-        self.outbox.settle()
+        self.outbox.flush()
         return self.service
 
     @master_only

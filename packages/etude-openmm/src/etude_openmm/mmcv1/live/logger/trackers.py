@@ -96,7 +96,7 @@ class WandbLoggerHook(TrackerHook):
     @property
     def wandb(self) -> Any:
         """Return the package, for your own calls, with the run that is open."""
-        self.outbox.settle()
+        self.outbox.flush()
         return need("wandb", "WandbLoggerHook", extra="tracking")
 
     @master_only

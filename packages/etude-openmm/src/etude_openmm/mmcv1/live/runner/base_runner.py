@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from etude.checkpoint.formats.background import Later, all_ours
+from etude.checkpoint.formats.background import BackgroundWriter, all_ours
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.dialects.properties import leads_to, reads
@@ -90,7 +90,7 @@ class BaseRunner(Resuming, Registration):
         self._step_kwargs: dict[str, Any] = {}
         self.saver: Hook | None = None
         self._position = Position()
-        self.later = Later()
+        self.later = BackgroundWriter()
         self._own_part_only = False
         self._restored: Restored | None = None
         self.engine = Run(
@@ -288,7 +288,7 @@ class BaseRunner(Resuming, Registration):
     def _write_checkpoint(
         self, out_dir: str, filename: str, save_optimizer: bool, meta: dict[str, Any] | None, create_symlink: bool
     ) -> None:
-        self.later.settle()
+        self.later.flush()
         if meta is not None and not isinstance(meta, dict):
             raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
         meta = {} if meta is None else meta

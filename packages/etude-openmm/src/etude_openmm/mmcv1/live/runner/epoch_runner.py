@@ -20,7 +20,7 @@ from etude_openmm.mmcv1.live.runner.registration import RUNNERS
 class EpochBasedRunner(BaseRunner):
     """Trains and validates whole epochs in turn, as the workflow says, until ``max_epochs`` are trained."""
 
-    _pass: passes.Pass | None = None
+    _pass: passes.LoaderPass | None = None
     _batches: Any = None
 
     def run(self, data_loaders: list[Any], workflow: Any, max_epochs: int | None = None, **kwargs: Any) -> None:
@@ -106,7 +106,7 @@ class EpochBasedRunner(BaseRunner):
                 explain_data_error(error, f"epoch {self.epoch + 1}, batch {current.taken + 1}")
             raise
 
-    def _open_pass(self, data_loader: Any) -> tuple[Any, passes.Pass]:
+    def _open_pass(self, data_loader: Any) -> tuple[Any, passes.LoaderPass]:
         """Return an iterator over the batches: all of them, or those after the position of the resumed checkpoint."""
         restored, self._restored = self._restored, None
         if restored is not None and restored.state["passes"]:
@@ -119,7 +119,7 @@ class EpochBasedRunner(BaseRunner):
                 self._count_from(saved, len(data_loader))
             self._put_generators_back(restored)
             return self._batches, self._pass
-        self._pass = passes.Pass(data_loader, at_once=True)
+        self._pass = passes.LoaderPass(data_loader, at_once=True)
         self._batches = passes.begin(data_loader)
         return self._batches, self._pass
 

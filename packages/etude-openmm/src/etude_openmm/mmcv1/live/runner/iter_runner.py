@@ -27,7 +27,7 @@ class IterLoader:
 
     def __init__(self, dataloader: Any, *, begin: bool = True) -> None:
         self._dataloader = dataloader
-        self._pass = passes.Pass(dataloader)
+        self._pass = passes.LoaderPass(dataloader)
         self.iter_loader = passes.begin(dataloader) if begin else iter(())
         self._epoch = 0
 
@@ -46,7 +46,7 @@ class IterLoader:
             self._epoch += 1
             if hasattr(getattr(self._dataloader, "sampler", None), "set_epoch"):
                 self._dataloader.sampler.set_epoch(self._epoch)
-            self._pass = passes.Pass(self._dataloader, at_once=True)
+            self._pass = passes.LoaderPass(self._dataloader, at_once=True)
             self.iter_loader = passes.begin(self._dataloader)
             return self._pass.draw(self.iter_loader)
         except Exception as error:

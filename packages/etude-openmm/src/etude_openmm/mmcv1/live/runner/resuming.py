@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from etude.checkpoint.formats.background import Later
+from etude.checkpoint.formats.background import BackgroundWriter
 from etude.core.run import Run, numbered
 from etude.data.resume import Snapshot, own_states, restore_own
 from etude.data.torch_loader import passes, remainder
@@ -74,7 +74,7 @@ class Resuming:
     #: Set while another rank than the first goes through the motions of a save.
     _own_part_only: bool
     #: What is written while training goes on.
-    later: Later
+    later: BackgroundWriter
 
     def _entries(self) -> list[tuple[int, int]]:
         """Return the (entry, repetition) pairs of one round, from where a checkpoint had come in its round."""

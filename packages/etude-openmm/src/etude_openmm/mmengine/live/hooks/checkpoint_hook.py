@@ -184,7 +184,7 @@ class CheckpointHook(BestRules):
         self._save_best_checkpoint(runner, metrics)
 
     def after_train(self, runner: Any) -> None:
-        runner.later.settle()
+        runner.later.flush()
         self._save_where_it_stopped(runner)
         if self.published_keys is None:
             return
@@ -199,7 +199,7 @@ class CheckpointHook(BestRules):
         # The counter of what was just finished moves on after this hook.
         meta = {"epoch": runner.epoch + int(self.by_epoch), "iter": runner.iter + int(not self.by_epoch)}
         step = meta["epoch" if self.by_epoch else "iter"]
-        runner.later.settle()
+        runner.later.flush()
         last = self.is_last_train_epoch(runner) if self.by_epoch else self.is_last_train_iter(runner)
         before, kept = self.last_ckpt, list(self.keep_ckpt_ids)
 
@@ -264,7 +264,7 @@ class CheckpointHook(BestRules):
     def _save_best_checkpoint(self, runner: Any, metrics: dict[str, Any]) -> None:
         if not self.save_best:
             return
-        runner.later.settle()
+        runner.later.flush()
         if "auto" in self.key_indicators:
             self._init_rule(self.rules, [next(iter(metrics))])
         self._settle_folder(runner)

@@ -220,7 +220,7 @@ class Checkpoints(ValidationNotes):
         backend_args: dict[str, Any] | None = None,
     ) -> None:
         """Write everything a resume needs to ``out_dir/filename``. Only the first process writes."""
-        self.later.settle()
+        self.later.flush()
         if not isinstance(meta, dict | None):
             raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
         if file_client_args is not None:

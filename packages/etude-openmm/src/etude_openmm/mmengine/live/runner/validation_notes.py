@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from etude.checkpoint.formats.background import Later
+from etude.checkpoint.formats.background import BackgroundWriter
 from etude.data.resume import Snapshot
 from etude.errors import ResumeError
 from etude_openmm.mmengine import files
@@ -38,9 +38,9 @@ class ValidationNotes(Views):
     _cut: bool = False
 
     @cached_property
-    def later(self) -> Later:
+    def later(self) -> BackgroundWriter:
         """Return what is written while training continues."""
-        return Later()
+        return BackgroundWriter()
 
     def begin_validation(self) -> None:
         """Remember what a validation will change, in case that it is cut off."""
@@ -63,7 +63,7 @@ class ValidationNotes(Views):
 
         One of the last iteration of an epoch is not: a run that is resumed from it ends the epoch first.
         """
-        self.later.settle()
+        self.later.flush()
         own = Snapshot.take().state_dict()
         generators = gather_object(own) if self.world_size > 1 else [own]
         if self._newest is None or not is_main_process():

@@ -54,7 +54,7 @@ class TrackerVisBackend(BaseVisBackend):
     @property
     @force_init_env
     def experiment(self) -> Any:
-        self._outbox.settle()  # wait until the service is open
+        self._outbox.flush()  # wait until the service is open
         return getattr(self._service, self._handle) if self._handle else needed(self._kind.package, type(self).__name__)
 
     @force_init_env
@@ -110,7 +110,7 @@ class TensorboardVisBackend(TrackerVisBackend):
 
     def _init_env(self) -> None:
         self._open(self._save_dir)
-        self._outbox.settle()
+        self._outbox.flush()
 
     def add_config(self, config: Any, **kwargs: Any) -> None:
         self._put("text", "config", pretty_public(config), None)
