@@ -42,7 +42,7 @@ def test_a_file_is_itself_also_where_a_checkpoint_has_its_name(run: str) -> None
     Path(NAMES[1]).touch()
     assert find("weights.pth") == "weights.pth"
     assert find(NAMES[1], within=f"{run}/checkpoints") == NAMES[1]
-    with pytest.raises(ResumeError, match=r"names 'weights\.pth', and there is no such checkpoint beside it"):
+    with pytest.raises(ResumeError, match=r"names 'weights\.pth', and there is no such checkpoint in its folder"):
         find("latest")
     Path("latest").write_text("step-000000004")
     with pytest.raises(ResumeError, match="no such checkpoint"):

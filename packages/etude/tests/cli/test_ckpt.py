@@ -145,7 +145,7 @@ def test_a_pointer_that_leads_elsewhere_is_not_followed(etude: Run, run_folder: 
     for text in ("../../secret", "step-000000009", "/etc/passwd", "\x1b[2J"):
         (run_folder / "checkpoints" / "latest").write_text(text)
         code, _, said = etude("show", run_folder / "checkpoints" / "latest")
-        assert code == 7 and "there is no such checkpoint beside it" in said and "\x1b" not in said
+        assert code == 7 and "there is no such checkpoint in its folder" in said and "\x1b" not in said
 
 
 def test_a_path_that_is_not_there_is_answered_with_what_is(etude: Run, run_folder: Path) -> None:

@@ -98,13 +98,13 @@ def is_native(path: str) -> bool:
 
 
 def _pointed_at(path: str) -> str:
-    """Return the checkpoint that ``latest`` names, if it lies within it."""
+    """Return the checkpoint that ``latest`` names, if it lies in the same folder."""
     with open(path, "rb") as file:
         name = file.read(200).decode(errors="replace").strip()
     target = os.path.join(os.path.dirname(path), name)
     # The content of a pointer is not trusted: a name like `../x` would lead out of the folder.
     if STEP.fullmatch(name) is None or not os.path.isdir(target):
-        raise ResumeError(f"{printable(path)} names {printable(name)!r}, and there is no such checkpoint within it")
+        raise ResumeError(f"{printable(path)} names {printable(name)!r}, and there is no such checkpoint in its folder")
     return target
 
 

@@ -245,7 +245,7 @@ class PointCalls:
 
     def each(self, run: Run, during: BaseException | None = None) -> None:
         """Call all of them, also when one raises: the end is everyone's. The first error is raised afterwards, unless
-        there is one already, with ``during`` it is only a remark."""
+        there is one already; then (``during``) later ones are only warned of."""
         first: BaseException | None = None
         for hook, call in self._entries:
             run.acting = call
