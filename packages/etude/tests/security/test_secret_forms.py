@@ -63,6 +63,11 @@ IN_PROGRAMS = {
     "flag": f'run("cmd --password {M} x")',
     "environment file in a string": f'x = """\nTOKEN={M}\n"""',
     "comment": f"# api_key = {M}",
+    "comment without a separator": f"# passwd {M}",
+    "lower case in a comment": f"lr = 0.1  # password {M.lower().replace('3', 'e')}",
+    "sentence in a comment": f"# the password of the server is {M}.",
+    "key in a comment": f"# api key ab{M}9",
+    "login in a string": f'x = "machine example.org login me password {M}"',
     "random value of a name that says little": f'key = "wJalrXUtn{M}K7MDENGbPxRfiCYzQ8s7d"',
 }
 #: The same for configs and other files.
@@ -88,6 +93,10 @@ IN_CONFIGS = {
     "XML": f"<password>{M}</password>",
     "flag": f"curl --token {M} x",
     "prose": f"password: a {M} b",
+    "comment without a separator": f"# passwd {M}",
+    "comment with a short word": f"lr: 1  # pwd '{M}'",
+    "netrc": f"machine example.org login me password {M}",
+    "secret in a sentence": f"# secret ab{M}x",
     "random value": f"key: wJalrXUtn{M}K7MDENGbPxRfiCYzQ8s7d",
 }
 HARMLESS = (
@@ -108,6 +117,10 @@ HARMLESS = (
     "import secrets",
     "the bearer of good news",
     "lr: 1e-3  # as in the paper",
+    "# token count of a batch",
+    "# passwords are hashed and kept apart",
+    "# the password is asked for",
+    "# a secret sauce",
 )
 HARMLESS_PROGRAMS = (
     "token_ids = tokenizer(text)",
@@ -116,6 +129,8 @@ HARMLESS_PROGRAMS = (
     'class Token:\n    """A token."""',
     "def token_count(text): return len(text)",
     "password = None",
+    "x = password if V2 else token",
+    "assert password is SENTINEL_2",
     "def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:",
 )
 

@@ -90,6 +90,17 @@ _WRITTEN = re.compile(
     r"""^[+-]?\s*#?\s*(?:-\s+)?(?:export\s+)?([A-Za-z_][\w-]*)\s*[:=]\s*(?=\S*[^\sA-Za-z_.])([^\s"'()\[\]{},\\]+)$""",
     re.MULTILINE,
 )
+#: A name and a value with nothing but a space between them, as people write it in comments, and ``.netrc`` has it.
+_SPOKEN = re.compile(
+    r"""(?<![\w.-])((?:api|access|auth|secret|private|signing)[ -]key|[A-Za-z_][\w-]*)[^\S\n]+"""
+    r"""(?=(?:(?:(?:of|for)[^\S\n]+(?:\w+[^\S\n]+){1,4}?)?(is|was)[^\S\n]+)?["'`]?([^\s"'`(){}\[\],;:=]+))""",
+    re.IGNORECASE,
+)
+_MAY_BE_SPOKEN = re.compile(
+    r"(?:token|secret|passw\w*|pass_?phrase|passcode|pwd?|credentials?|key)[^\S\n]", re.IGNORECASE
+)
+_COMMENT = re.compile(r"(?:^[+-]?|\s)(?:#|//|--|;|/\*|<!--)")
+_PASSWORD = re.compile(r"passw|pass_?(?:phrase|code)|pwd$|(?:^|[_-])pw$", re.IGNORECASE)
 _BLOCK = re.compile(r"[|>][+-]?\d?\s*(?:#.*)?$")
 _ORDINARY = re.compile(r"[a-z_./ -]{1,11}")
 _START = re.compile(r"[+-]?\s*(?:-\s+)?")
@@ -227,7 +238,7 @@ def hide_text(text: str, *, python: bool, mark: str = REDACTED) -> str:
     'login(token="REDACTED", retries=3)'
     """
     text = _hide_in_python(text, mark) if python else _hide_in_lines(text, mark)
-    return hide_forms(text, mark)
+    return hide_forms("\n".join(_hide_spoken(line, mark) for line in text.split("\n")), mark)
 
 
 def hide_diff(text: str, mark: str = REDACTED) -> str:
@@ -237,6 +248,32 @@ def hide_diff(text: str, mark: str = REDACTED) -> str:
         hide_text(part, python=part.partition("\n")[0].rstrip('"').endswith((".py", ".pyi")), mark=mark)
         for part in parts
     )
+
+
+def _hide_spoken(line: str, mark: str) -> str:
+    """Hide what follows a name after a space: ``# password abc``, ``login me password a1b2``.
+
+    An ordinary word is hidden only where it ends a comment about a password.
+    """
+    if _MAY_BE_SPOKEN.search(line) is None:
+        return line
+    comment = _COMMENT.search(line)
+    cuts = []
+    for found in _SPOKEN.finditer(line):
+        name, link, value = found[1], found[2], found[3].rstrip(".!")
+        commented = comment is not None and comment.start() <= found.start()
+        if not is_secret_key(name.replace(" ", "_")) or (link and not commented) or not value:
+            continue
+        password = _PASSWORD.search(name) is not None
+        last = commented and not line[found.end(3) :].strip("\"'`*/-> ")
+        if (password and last and value.lower() not in ("is", "was")) or _is_mixed(value, 4 if password else 8):
+            cuts.append((found.start(3), found.start(3) + len(value), mark))
+    return _cut(line, cuts)
+
+
+def _is_mixed(value: str, least: int) -> bool:
+    """Return whether a word is of letters and other characters, as passwords are, and no name with underscores."""
+    return len(value) >= least and bool(re.search(r"[A-Za-z]", value)) and bool(re.search(r"[0-9!$%&*+?@^~]", value))
 
 
 def _hide_in_python(text: str, mark: str) -> str:
