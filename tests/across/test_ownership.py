@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from etude import dialects
+from etude.config import no_code
 from etude.dialects import ownership
 from tests import zygote
 
@@ -89,7 +90,8 @@ def test_the_project_checked_out_in_the_current_folder_wins_over_an_installed_on
     assert ownership.original("mmcls") == str(tmp_path / "site" / "mmcls") and str(tmp_path) not in sys.path
     write(tmp_path, files)
     (tmp_path / "c.json").write_text('{"model": {"type": "ImageClassifier"}, "data": {"samples_per_gpu": 2}}')
-    dialects.read("c.json", options={"no_python_config": True})
+    with no_code.forbidden():
+        dialects.read("c.json")
     assert ownership.original("mmcls") == str(tmp_path / "site" / "mmcls")
     dialects.read("c.json")
     assert ownership.original("mmcls") == str(tmp_path / "mmcls")

@@ -11,9 +11,10 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from etude.config import no_code
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.base import accepted
-from etude.errors import ConfigError, EtudeError, Finding
+from etude.errors import EtudeError, Finding
 from etude.errors.spelling import is_slip, meaning, nearest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.units import Amount
@@ -38,8 +39,6 @@ __all__ = ["is_detectron2", "lower", "read", "survey"]
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
     """Read the config with overrides. A Python config is executed."""
     options = options or {}
-    if path.endswith(".py") and options.get("no_python_config"):
-        raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=path)
     from etude.dialects import imports
 
     imports.install()
@@ -104,7 +103,7 @@ def _with_members(value: Any) -> Any:
 
 def _member(text: str) -> Any:
     found = None
-    if re.fullmatch(r"[a-z_]\w*(\.\w+)*\.[A-Z]\w*\.\w+", text):
+    if not no_code.is_forbidden() and re.fullmatch(r"[a-z_]\w*(\.\w+)*\.[A-Z]\w*\.\w+", text):
         with contextlib.suppress(ImportError, AttributeError):
             found = locate(text)
     return found if isinstance(found, Enum) else text

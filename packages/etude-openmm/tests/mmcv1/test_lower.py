@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from etude import dialects
+from etude.config import no_code
 from etude.errors import ConfigError
 from etude_openmm.mmcv1 import lower
 
@@ -129,9 +130,12 @@ def test_places_of_overrides_and_replaced_dicts(folder: Path) -> None:
     assert lower.lower(tree).train.steps == 3
 
 
-def test_a_python_config_can_be_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="no-python-config"):
-        lower.read("base.py", options={"no_python_config": True})
+@pytest.mark.parametrize("name", ["base.py", "over.yaml", "over.json"])
+def test_a_python_config_can_be_refused_also_as_a_base(folder: Path, name: str) -> None:
+    (folder / "over.yaml").write_text("_base_: base.py\n")
+    (folder / "over.json").write_text('{"_base_": ["base.py"]}')
+    with no_code.forbidden(), pytest.raises(ConfigError, match="base.py: a Python config runs code"):
+        lower.read(name)
 
 
 def test_lowering_imports_no_torch(folder: Path) -> None:

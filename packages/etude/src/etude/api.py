@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude import dialects, registry
+from etude.config import no_code
 from etude.config.tree import Tree
 from etude.dialects.config_lines import point_out
 from etude.dist.world import World
@@ -54,7 +55,8 @@ def load_plan(
         raise made_in_python(Path(config).parent)
     if Path(config).is_dir() and (Path(config) / "plan.yaml").is_file():
         return _plan_of_run(Path(config), overrides, dialect, options)
-    found, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
+    with no_code.of_run(Path(config).name == "plan.yaml"):
+        found, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
     try:
         # A dialect may have its native config lowered by the native dialect; the run is still one of its own.
         lowered = found.lower_unchecked(tree) if (options or {}).get("no_check") else found.lower(tree)
@@ -63,7 +65,7 @@ def load_plan(
         # Lowering stops at what it cannot read; `check` goes on, so that one look shows all mistakes.
         wrong = sorted((one for one in found.check(tree) if one.severity == "error"), key=place_of)
         raise ConfigError(wrong or error.findings) from None
-    if (options or {}).get("no_python_config"):
+    if no_code.is_forbidden():
         refuse_code(plan, tree)
     return plan, tree
 

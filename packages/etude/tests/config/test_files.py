@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from etude.config import read
+from etude.config import no_code, read
 from etude.errors import ConfigError
 
 from .conftest import Write
@@ -260,8 +260,9 @@ def test_python_configs_can_be_forbidden_also_as_bases(write: Write) -> None:
     write("a.py", "a = 1\n")
     write("b.yaml", "_base_: a.py\n")
     message = "a.py: a Python config runs code, and --no-python-config forbids that"
-    assert complaint("a.py", python=False) == [message]
-    assert complaint("b.yaml", python=False) == [message]
+    with no_code.forbidden():
+        assert complaint("a.py") == [message]
+        assert complaint("b.yaml") == [message]
 
 
 def test_a_missing_file_is_answered_with_the_near_one(write: Write) -> None:

@@ -36,7 +36,7 @@ from etude_openmm.shared.project_names import remedy
 from etude_openmm.shared.reading.errors import reported_by_line
 from etude_openmm.shared.reading.inherited import report_inherited
 from etude_openmm.shared.reading.text_style import Style, read_chain
-from etude_openmm.shared.reading.tree import refuse_python, tree_of
+from etude_openmm.shared.reading.tree import tree_of
 
 #: Keys that the train scripts of this world read.
 KNOWN_KEYS = (
@@ -117,7 +117,6 @@ RULES = Rules(
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
     """Read the config and its bases, with overrides; nothing of ``custom_imports`` is imported."""
-    refuse_python(path, options or {})
     if (options or {}).get("project"):
         overrides = [*overrides, f"custom_imports.imports=[{(options or {})['project']}]"]
     with reported_by_line(path):

@@ -26,7 +26,7 @@ from etude_openmm.shared.project_names import missing_mmcv, missing_project
 from etude_openmm.shared.reading.errors import reported_by_line
 from etude_openmm.shared.reading.imported import broken_imports
 from etude_openmm.shared.reading.inherited import report_inherited, report_late_changes
-from etude_openmm.shared.reading.tree import refuse_python, tree_of
+from etude_openmm.shared.reading.tree import tree_of
 
 KEYS = KeyTable(__file__)
 #: Arguments of the runner, and the other keys that it reads from a config.
@@ -140,7 +140,6 @@ def _bind(low: Lowering, spec: Spec, table: str, **options: Any) -> None:
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
     """Read the config and its bases, with overrides; nothing of ``custom_imports`` is imported."""
-    refuse_python(path, options or {})
     with reported_by_line(path, base="_base_.{}"):
         source = read_source(path)
     return tree_of(source, path, overrides, options or {})

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from etude import __version__
 from etude.cli.escaped import escaped_output
+from etude.config import no_code
 from etude.errors import DataError, EtudeError, HookError, UserCodeError, UserError, printable
 from etude.errors.advice import frames_of, is_library, lost_worker, missing_hint, raised_in_worker, release_hint
 from etude.errors.own_code import own_folders
@@ -239,7 +240,11 @@ def add_verb(subparsers: Any, verb: str) -> None:
 def guarded(args: argparse.Namespace) -> int:
     """Call the verb and turn what it raises into a message and an exit code."""
     try:
-        with _own_warnings(), escaped_output() if args.verb in _READERS else nullcontext():
+        with (
+            _own_warnings(),
+            no_code.forbidden(getattr(args, "no_python_config", False)),
+            escaped_output() if args.verb in _READERS else nullcontext(),
+        ):
             return int(args.run(args) or 0)
     except (Exception, KeyboardInterrupt) as error:
         return _exit_code_of(error)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 
-from etude.cli.flags import add_best
+from etude.cli.flags import add_best, add_no_code
 from etude.units import either
 
 
@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_weights(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that choose the weights of a run."""
+    """Add the flags that choose the weights of a run, and the switch against its code."""
+    add_no_code(parser)
     add_best(parser)
     parser.add_argument(
         "--ema",

@@ -12,12 +12,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from etude.cli.flags import add_config, positive, seconds
+from etude.cli.flags import add_config, add_no_code, positive, seconds
+from etude.config import no_code
 from etude.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser, "values to change for this run")
+    add_no_code(parser)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--slurm", dest="cluster", action="store_const", const="slurm", help="submit a SLURM job")
     where.add_argument(
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    words = ["train", args.config, *args.overrides, "--folder", args.folder, "--resume"]
+    words = ["train", args.config, *args.overrides, "--folder", args.folder, "--resume", *no_code.words()]
     if args.cluster == "kubernetes":
         _print_manifests(words, args)
         return 0

@@ -8,7 +8,7 @@ import argparse
 import json
 from pathlib import Path
 
-from etude.cli.flags import add_best, add_cfg_options
+from etude.cli.flags import add_best, add_cfg_options, add_no_code
 from etude.errors import UserError, printable
 
 
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--local_rank", "--local-rank", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--no-check", action="store_true", help="evaluate although `etude check` finds mistakes")
+    add_no_code(parser)
     parser.add_argument("--trust", action="store_true", help="load a file that contains code, and execute it")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but the results")
     parser.add_argument("--dialect", default="", help=argparse.SUPPRESS)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from etude.cli import forks
-from etude.cli.flags import add_config
+from etude.cli.flags import add_config, add_no_code
 from etude.config.files import read_text
 from etude.errors import EtudeError, UserError
 from etude.units import counted
@@ -25,6 +25,7 @@ from etude.units import counted
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser, "values to change, for example a shorter run")
+    add_no_code(parser)
     parser.add_argument("--kills", type=int, default=2, metavar="N", help="how many times to kill the second run")
     parser.add_argument("--limit-batches", type=int, metavar="N", help="at most N batches per epoch")
     parser.add_argument("--dialect", default="", help=argparse.SUPPRESS)

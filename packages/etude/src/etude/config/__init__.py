@@ -13,14 +13,13 @@ def read(
     paths: str | Iterable[str],
     overrides: Iterable[str] = (),
     *,
-    python: bool = True,
     environment: Mapping[str, str] | None = None,
     may_be_new: Callable[[str], bool] | None = None,
 ) -> Tree:
     """Read config files, the later over the earlier, apply the overrides, then resolve choices and references.
 
-    ``python=False`` refuses Python configs, which run code. ``environment`` stands in for ``os.environ``.
-    ``may_be_new`` says whether an override may set a key that the config does not write without a ``+``.
+    ``environment`` stands in for ``os.environ``. ``may_be_new`` says whether an override may set a key that the
+    config does not write without a ``+``.
     """
     from etude.config.choices import require_groups, resolve_choices, split_groups
     from etude.config.merge import finish, load, merge
@@ -30,7 +29,7 @@ def read(
     groups, rest = split_groups(overrides)
     tree = Tree({})
     for path in [paths] if isinstance(paths, str) else paths:
-        tree = merge(tree, load(path, python=python, choices=groups))
+        tree = merge(tree, load(path, choices=groups))
     require_groups(groups, tree.groups)
     finish(tree)
     tree.values = copied(tree.values)

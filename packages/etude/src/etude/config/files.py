@@ -9,6 +9,7 @@ import stat
 from contextlib import suppress
 from typing import Any
 
+from etude.config import no_code
 from etude.config.tree import Tree
 from etude.errors import ConfigError
 from etude.errors.spelling import nearest, suggest
@@ -22,10 +23,10 @@ _INSTALLS = ("etude.compat.install()", "compat.install()")
 _OF_CONFIGS = {"_base_", "model", "data", "train", "train_dataloader", "optim", "optimizer"}
 
 
-def load_file(path: str, *, python: bool = True, asked_by: str = "") -> Tree:
+def load_file(path: str, *, asked_by: str = "") -> Tree:
     """Return the file's own values, without its bases. ``asked_by`` is the place that names the file, for messages."""
     text, shown = read_text(path, asked_by=asked_by), display(path)
-    tree = _parse(text, shown, os.path.splitext(path)[1].lower(), python)
+    tree = _parse(text, shown, os.path.splitext(path)[1].lower())
     tree.files = {os.path.abspath(path): text}
     tree.places.setdefault((), Place(shown))  # of an empty file, for what is missing in it
     return tree
@@ -121,7 +122,7 @@ def imported_file(importer: str, level: int, module: str) -> str:
     return os.path.join(folder, *module.split(".")) + ".py"
 
 
-def _parse(text: str, shown: str, ending: str, python: bool) -> Tree:
+def _parse(text: str, shown: str, ending: str) -> Tree:
     if ending in (".yaml", ".yml"):
         from etude.config.formats.from_yaml import parse_yaml
 
@@ -135,8 +136,7 @@ def _parse(text: str, shown: str, ending: str, python: bool) -> Tree:
 
         return parse_toml(text, shown)
     if ending == ".py":
-        if not python:
-            raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=shown)
+        no_code.refuse_program(shown)
         from etude.config.formats.from_python import parse_python
 
         return parse_python(text, shown)

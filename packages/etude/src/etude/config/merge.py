@@ -27,7 +27,6 @@ REPLACE = ("_replace_", "_delete_")
 def load(
     path: str,
     *,
-    python: bool = True,
     chain: tuple[str, ...] = (),
     asked_by: str = "",
     choices: Mapping[str, tuple[str, Place]] | None = None,
@@ -46,14 +45,12 @@ def load(
     if absolute in chain:
         ways = " → ".join(display(file) for file in (*chain[chain.index(absolute) :], absolute))
         raise ConfigError(f"the bases go in a circle: {ways}", at=asked_by)
-    own = load_file(path, python=python, asked_by=_with_chain(asked_by, chain))
+    own = load_file(path, asked_by=_with_chain(asked_by, chain))
     merged = Tree({})
     for base, at in _bases(own, absolute):
-        merged = merge(
-            merged, load(base, python=python, chain=(*chain, absolute), asked_by=at, choices=choices, read=read)
-        )
+        merged = merge(merged, load(base, chain=(*chain, absolute), asked_by=at, choices=choices, read=read))
     for group, file, at in _groups(own, absolute, choices or {}):
-        part = load(file, python=python, chain=(*chain, absolute), asked_by=at, read=read)
+        part = load(file, chain=(*chain, absolute), asked_by=at, read=read)
         merged = merge(merged, _below(part, group))
     own.values.pop(BASE, None)
     groups = {*map(str, own.values.pop(GROUPS, None) or ()), *merged.groups}

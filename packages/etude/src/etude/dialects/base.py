@@ -226,8 +226,7 @@ class Hosted(Dialect):
     def read(self, path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]) -> Tree:
         from etude.dialects.ownership import enter_checkout
 
-        if not options.get("no_python_config"):  # that forbids code of the current folder
-            enter_checkout()
+        enter_checkout()
         return self.lowering().read(path, overrides, options=options)
 
     def lower(self, tree: Tree) -> Plan:

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 
+from etude.config import no_code
 from etude.errors.own_code import is_own
 from etude.inspection.entry_points import entry_points
 
@@ -45,6 +46,8 @@ def enter_checkout() -> None:
     ``python -m etude``, ``etude exec`` and the projects' ``tools/dist_train.sh`` have it there, the command ``etude``
     starts without it.
     """
+    if no_code.is_forbidden():
+        return
     here = os.getcwd()
     there = [package for package in entry_points(IMPORTS) if os.path.isdir(os.path.join(here, package))]
     checked_out = any(has_marks(package) and is_original(os.path.join(here, package), package) for package in there)

@@ -25,7 +25,7 @@ from etude.checkpoint import plan_changes
 from etude.checkpoint.find import FOLDER
 from etude.checkpoint.state import collect
 from etude.checkpoint.store import Store
-from etude.config import run_files
+from etude.config import no_code, run_files
 from etude.config.files import replace_text
 from etude.core.hook import Hook
 from etude.core.loop import train
@@ -129,6 +129,8 @@ def inspect(folder: Path) -> Verdict:
     try:
         plan = plan_changes.facts(load_plan(folder)[0])
     except EtudeError as error:
+        if no_code.is_forbidden():
+            raise
         found.wrong.append(f"plan.yaml: {error}")
     data = run_files.environment(folder).get("data") or {}
     entries = _store(folder).entries() if (folder / FOLDER).is_dir() else []

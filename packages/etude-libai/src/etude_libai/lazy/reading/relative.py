@@ -14,6 +14,7 @@ from glob import glob
 from types import ModuleType
 from typing import Any
 
+from etude.config import no_code
 from etude.config.files import imported_file
 from etude.fast_dataclass import record
 from etude_libai.lazy.extra import dict_config
@@ -59,6 +60,7 @@ def compiled(path: str) -> Any:
 
 def execute(path: str, namespace: dict[str, Any]) -> None:
     """Run a config file in ``namespace``. An unknown name gets a hint with a similar one."""
+    no_code.refuse_program(path)
     try:
         exec(compiled(path), namespace)
     except NameError as error:

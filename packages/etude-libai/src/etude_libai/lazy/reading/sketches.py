@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
+from etude.config import no_code
 from etude.config.imports import locate
 from etude.dialects import ownership
 from etude.inspection import signatures
@@ -239,6 +240,8 @@ def _require_imports(module: str) -> None:
     found = locate(module, NOWHERE, os.getcwd())
     file = found.file if found is not None else None
     if not file or not is_users(file) or not file.endswith(".py") or module.partition(".")[0] in FAMILY:
+        return
+    if no_code.is_forbidden():
         return
     with open(file, encoding="utf-8") as text:
         body = ast.parse(text.read(), file).body

@@ -8,6 +8,7 @@ import importlib.util
 import os
 from typing import Any
 
+from etude.config import no_code
 from etude.config.files import imported_file
 from etude.errors.spelling import suggest
 from etude_openmm.shared.config.dict_v2 import ConfigDict
@@ -50,6 +51,7 @@ def read_lazy(filename: str | os.PathLike[str], seen: tuple[str, ...] = ()) -> S
     transformer = _Transformer(path, (*seen, path))
     tree = ast.fix_missing_locations(transformer.visit(fresh_tree(text)))
     scope: dict[str, Any] = {"__file__": path, "__name__": "__config__", "__builtins__": builtins, **transformer.given}
+    no_code.refuse_program(path)
     exec(compile(tree, path, "exec"), scope)
     keys = {
         name: value

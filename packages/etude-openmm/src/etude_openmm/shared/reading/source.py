@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from etude.config import no_code
 from etude.config.files import require_small_file
 from etude.config.tree import Path
 from etude.errors import UserError
@@ -181,6 +182,7 @@ def own_values(text: str, path: str, base: Any = None) -> dict[Any, Any]:
     """Return what the file itself says. Python is run, with ``_base_`` as the united bases when they are given."""
     if not path.endswith(".py"):
         return _data_values(text, path)
+    no_code.refuse_program(path)
     namespace: dict[str, Any] = {"__file__": path, "__name__": "__config__"}
     tree = parsed(text, path)
     if base is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from etude.config import no_code
 from etude.fast_dataclass import record
 from etude_openmm.shared.config.merge import merge
 from etude_openmm.shared.errors import (
@@ -143,6 +144,7 @@ def bases_in(text: str, path: str) -> Any:
     for statement in parsed(text, path).body:
         if assigns_base(statement):
             value = statement.value  # type: ignore[attr-defined]
+            no_code.refuse_program(path)
             try:
                 return eval(compile(ast.Expression(value), path, "eval"), {})
             except Exception as error:

@@ -40,12 +40,6 @@ def tree_of(source: Source, path: str, overrides: Sequence[str], options: Mappin
     return Tree(values, {where: _short(place, here) for where, place in places.items()}, history, files)
 
 
-def refuse_python(path: str, options: Mapping[str, Any]) -> None:
-    """Raise an error for a Python config, which is a program, under ``--no-python-config``."""
-    if options.get("no_python_config") and path.endswith(".py"):
-        raise ConfigError("a Python config is a program; --no-python-config refuses it", at=path)
-
-
 def _override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals:

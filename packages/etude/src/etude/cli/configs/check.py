@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from etude.cli.flags import add_cfg_options, add_dialect, add_no_code
+from etude.config import no_code
 from etude.errors import ConfigError, Finding, place_of, printable
 from etude.fast_dataclass import replace
 from etude.units import counted
@@ -46,9 +47,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("no config is named", hint="write etude check CONFIG [key=value …]")
     changes += [*args.overrides, *args.cfg_options]
     with _uncollected():
-        return max(
-            report(config, changes, dialect=args.dialect, python=not args.no_python_config) for config in configs
-        )
+        return max(report(config, changes, dialect=args.dialect) for config in configs)
 
 
 @contextmanager
@@ -64,17 +63,17 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def report(config: str, overrides: Sequence[str], *, dialect: str = "", python: bool = True) -> int:
+def report(config: str, overrides: Sequence[str], *, dialect: str = "") -> int:
     """Print what is wrong with one config, and whether that is much."""
     try:
-        findings, ran, ways = inspect(config, overrides, dialect=dialect, python=python)
+        findings, ran, ways = inspect(config, overrides, dialect=dialect)
     except ConfigError as error:
         findings, ran, ways = list(error.findings), [], []
     if ran:
         them, it = ("this Python file", "it") if len(ran) == 1 else ("these Python files", "them")
         print(f"{', '.join(ran)}: Étude runs {them} to read {it} (--no-python-config forbids that)")
     # A config that is a program may run anything anyway.
-    for way in ways if python and not ran else ():
+    for way in () if ran or no_code.is_forbidden() else ways:
         if way.own:
             print(printable(f"{way.at}: {way.what}: a run of this config runs that code"))
     for finding in sorted(findings, key=place_of):
@@ -87,7 +86,7 @@ def report(config: str, overrides: Sequence[str], *, dialect: str = "", python: 
 
 
 def inspect(
-    config: str, overrides: Sequence[str] = (), *, dialect: str = "", python: bool = True
+    config: str, overrides: Sequence[str] = (), *, dialect: str = ""
 ) -> tuple[list[Finding], list[str], list[Way]]:
     """Return everything that is wrong with a config, the Python files that were run to find it, and what else a run
     of it would run."""
@@ -96,13 +95,11 @@ def inspect(
 
     registry.load_builtins()
     if config.endswith(".py"):
-        if not python:
-            raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=config)
+        no_code.refuse_program(config)
         from etude import compat
 
         compat.install()
-    options = {"no_python_config": not python, "sketch": True}
-    found, tree = dialects.read(config, overrides, dialect=dialect, options=options)
+    found, tree = dialects.read(config, overrides, dialect=dialect, options={"sketch": True})
     from etude.config.files import display
 
     ran = [display(file) for file in tree.files if file.endswith(".py") and not _comes_along(file)]
@@ -111,7 +108,7 @@ def inspect(
     with suppress(ConfigError):  # what cannot be lowered runs nothing
         plan = replace(found.lower(tree), dialect=found.name)
         ways = ways_in(plan, tree)
-    if not python:
+    if no_code.is_forbidden():
         findings = [*findings, *refusals(ways)]
     return sorted(findings, key=place_of), ran, ways
 

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from etude.cli.flags import add_no_code
+
 if TYPE_CHECKING:
     from etude.inspection.index import Entry
 
@@ -18,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", metavar="KIND", nargs="?", help="models, losses, optimizers, schedules, hooks, …")
     parser.add_argument("--config", metavar="CONFIG", help="include what this config's imports and project add")
     parser.add_argument("--dialect", default="", metavar="D", help="list what configs of this dialect can name")
+    add_no_code(parser)
 
 
 def run(args: argparse.Namespace) -> int:

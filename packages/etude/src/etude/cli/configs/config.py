@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from etude.cli.flags import add_dialect
+from etude.cli.flags import add_dialect, add_no_code
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--diff", metavar="OTHER", action=_Other, help="compare with another config, with the lines of both"
     )
     add_dialect(parser)
-    parser.add_argument("--no-python-config", action="store_true", help="refuse Python configs, which run code")
+    add_no_code(parser)
     parser.set_defaults(overrides=[], swapped=False)
 
 
@@ -41,14 +41,11 @@ def run(args: argparse.Namespace) -> int:
     from etude import dialects
     from etude.config.dump import snapshot
 
-    if args.config.endswith(".py") and args.no_python_config:
-        raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=args.config)
     changes = [word for word in args.words if "=" in word or word[:1] in "+~"]
     keys = [word for word in args.words if word not in changes]
-    options = {"no_python_config": args.no_python_config}
-    _, tree = dialects.read(args.config, [*changes, *args.overrides], dialect=args.dialect, options=options)
+    _, tree = dialects.read(args.config, [*changes, *args.overrides], dialect=args.dialect)
     if args.diff:
-        _, other = dialects.read(args.diff, dialect=args.dialect, options=options)
+        _, other = dialects.read(args.diff, dialect=args.dialect)
         first, second = (other, tree) if args.swapped else (tree, other)
         print("\n".join(differences(first, second)) or "the two configs are equal")
         return 0

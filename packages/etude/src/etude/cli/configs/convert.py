@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from etude.cli.flags import add_dialect
+from etude.cli.flags import add_dialect, add_no_code
 from etude.errors import UserError
 from etude.units import counted
 
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="NEW", help="file to write (default: standard output)")
     parser.add_argument("--force", action="store_true", help="overwrite NEW if it exists")
     add_dialect(parser)
+    add_no_code(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import argparse
 
+from etude.cli.flags import add_no_code
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", action="store_true", help="print a reference to read instead")
     parser.add_argument("--dialect", default="", metavar="D", help="schema of this dialect (default: that of --config)")
     parser.add_argument("--config", metavar="CONFIG", help="include what this config's imports add")
+    add_no_code(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from etude.ledger.bisect import Parting
 
+from etude.cli.flags import add_no_code
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a run folder, or a name that `etude runs` prints")
@@ -20,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--python-a", metavar="PYTHON", default="", help="the interpreter to replay A with")
     parser.add_argument("--python-b", metavar="PYTHON", default="", help="the interpreter to replay B with")
     parser.add_argument("--no-replay", action="store_true", help="only compare the ledgers")
+    add_no_code(parser)
 
 
 def run(args: argparse.Namespace) -> int:

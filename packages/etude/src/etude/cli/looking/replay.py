@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from etude.cli.flags import add_no_code
 from etude.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--save", metavar="FILE", help="write batch, outputs and gradients of the step: torch.load reads it"
     )
     parser.add_argument("--pdb", action="store_true", help="stop there in the debugger, with run, batch and outputs")
+    add_no_code(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import argparse
 
+from etude.cli.flags import add_no_code
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="a run folder, or a name that `etude runs` prints")
     parser.add_argument("--replay", type=int, default=0, metavar="N", help="run N random pieces again")
     parser.add_argument("--key", metavar="FILE", default="", help="the public key of who signed the statement (PEM)")
+    add_no_code(parser)
 
 
 def run(args: argparse.Namespace) -> int:

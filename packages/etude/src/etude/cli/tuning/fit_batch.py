@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import argparse
 
-from etude.cli.flags import add_config, positive
+from etude.cli.flags import add_config, add_no_code, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
+    add_no_code(parser)
     parser.add_argument("--memory", metavar="2G", default="", help="memory limit (default: all of this machine's)")
     parser.add_argument("--start", type=positive, default=16, metavar="N", help="first size to try (default 16)")
     parser.add_argument("--most", type=positive, default=65536, metavar="N", help="largest size to try")

@@ -7,11 +7,12 @@ from __future__ import annotations
 import argparse
 import math
 
-from etude.cli.flags import add_config, positive
+from etude.cli.flags import add_config, add_no_code, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
+    add_no_code(parser)
     parser.add_argument("--from", dest="low", type=float, default=1e-6, metavar="LR", help="first rate (default 1e-6)")
     parser.add_argument("--to", dest="high", type=float, default=1.0, metavar="LR", help="last rate (default 1)")
     parser.add_argument("--steps", type=positive, default=100, help="number of steps (default 100)")

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etude.cli.flags import positive
+from etude.cli.flags import add_no_code, positive
 from etude.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--patience", type=positive, metavar="N", help="stop after N trials without improvement")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sampler")
     parser.add_argument("--folder", metavar="DIR", help="folder of the trials (default runs/NAME/sweep)")
+    add_no_code(parser)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 

@@ -74,8 +74,7 @@ COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-
 
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
-    python = not (options or {}).get("no_python_config", False)
-    return read_files([path], overrides, python=python, may_be_new=_is_checked)
+    return read_files([path], overrides, may_be_new=_is_checked)
 
 
 def _is_checked(key: str) -> bool:
