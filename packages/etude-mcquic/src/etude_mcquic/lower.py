@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
+from etude.config import no_code
 from etude.config import read as read_files
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
@@ -31,7 +32,8 @@ GIVEN = ("params", "optimizer", "last_epoch", "verbose")
 
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
-    tree = read_files([path], overrides, python=False)
+    with no_code.data("a config of McQuic"):
+        tree = read_files([path], overrides)
     for key in [key for key in tree.values if "$" in str(key)]:
         del tree.values[key]
     return tree

@@ -178,6 +178,13 @@ def test_mistakes_of_every_kind_are_reported_at_once(workdir, capsys):
     assert "4 mistakes" in found
 
 
+def test_a_config_builds_on_no_program(here, capsys):
+    (here / "base.py").write_text("open('ran', 'w').write('')\n")
+    (here / "config.yaml").write_text("_base_: base.py\n" + (here / "config.yaml").read_text())
+    assert main(["check", "config.yaml"]) == 2 and not (here / "ran").exists()
+    assert "base.py: a config of McQuic is data, and builds on no Python file" in capsys.readouterr().out
+
+
 def test_the_schema_is_published_for_editors_and_for_people(capsys):
     assert main(["schema", "--dialect", "mcquic"]) == 0
     schema = json.loads(capsys.readouterr().out)

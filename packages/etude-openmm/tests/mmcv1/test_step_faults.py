@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def test_a_step_that_torch_refuses_is_the_models(folder: Path, capsys: pytest.Ca
     code = main(["train", "labels.py", "--work-dir", "out", "--seed", "1", "--no-validate", "--cfg-options", change])
     said = capsys.readouterr().err
     assert code == 3 and "fault of the engine" not in said, said
-    assert "parts_of_faults.py:11: RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x5 and 4x3)" in said
+    assert re.search(r"parts_of_faults.py:11: RuntimeError: (addmm: )?mat1 and mat2 shapes cannot be multiplied", said)
 
 
 def test_an_empty_training_set_is_a_fault_of_the_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

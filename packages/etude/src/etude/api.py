@@ -55,7 +55,7 @@ def load_plan(
         raise made_in_python(Path(config).parent)
     if Path(config).is_dir() and (Path(config) / "plan.yaml").is_file():
         return _plan_of_run(Path(config), overrides, dialect, options)
-    with no_code.of_run(Path(config).name == "plan.yaml"):
+    with no_code.data("the plan of a run" if Path(config).name == "plan.yaml" else ""):
         found, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
     try:
         # A dialect may have its native config lowered by the native dialect; the run is still one of its own.

@@ -16,6 +16,7 @@ from etude.checkpoint.storage.lock import Lock
 from etude.cli import main
 from etude.core.run import Run
 from etude.errors import SaveError
+from tests.zygote import etude
 
 CONFIG = """
 model: {type: MLP, sizes: [64, 16, 10]}
@@ -45,7 +46,7 @@ class Harm(Hook):
 
     def harm(self, run, at):
         what, _, when = os.environ.get("HARM", "").partition("@")
-        if when != at:
+        if when != at or not run.world.is_main:
             return
         if run.store is not None:
             run.store.store.wait()
@@ -155,3 +156,13 @@ def test_the_command_ends_with_code_6(
     assert (
         "saved   a/checkpoints/step-00000000" in said and "resume  etude train config.yaml --folder a --resume" in said
     )
+
+
+def test_several_ranks_stop_together_when_the_folder_is_lost(workdir: Path) -> None:
+    (workdir / "config.yaml").write_text(CONFIG)
+    (workdir / "harm.py").write_text(HARM)
+    words = ("train", "config.yaml", "--folder", "a", "--nproc", "2", "--max-restarts", "2")
+    lost = etude(*words, env={**os.environ, "HARM": "delete@6"})
+    assert lost.returncode == 6 and "a was deleted, emptied or moved while the run trained" in lost.stderr
+    assert "starting again" not in lost.stderr
+    assert etude("ckpt", "verify", "a").returncode == 0

@@ -58,14 +58,16 @@ def test_runs_lists_state_best_and_what_was_changed(command):
     assert command("runs", "--state", "failed").out.count("finished") == 0
 
 
-def test_a_folder_without_runs_and_one_that_is_not_there(command, workdir):
-    (workdir / "empty").mkdir()
+def test_a_folder_without_runs_and_one_that_is_not_there(command, workdir, monkeypatch):
+    deep = workdir / "a" / "b"  # a run is looked for up to three folders above, where other tests may have left some
+    (deep / "empty").mkdir(parents=True)
+    monkeypatch.chdir(deep)
     for verb in ("runs", "show", "report"):
         for where in ("empty", "nowhere", "c.yaml"):
             words = [verb, where, *(["-o", "x.html"] if verb == "report" else [])]
             said = command(*words)
             assert said.code == 2 and said.err.count("etude: error:") == 1 and "Traceback" not in said.err
-    assert not (workdir / "x.html").exists()
+    assert not (deep / "x.html").exists()
 
 
 def test_mistakes_get_the_near_word(command, make_run):

@@ -137,3 +137,21 @@ def test_what_is_not_data_may_change(project: Path, old: str, new: str) -> None:
     change(old, new)
     done = etude("train", "config.yaml", "--folder", "run", "--resume")
     assert done.returncode == 0 and "changed since the run began" in done.stdout + done.stderr
+
+
+@pytest.mark.thorough
+def test_several_ranks_name_and_refuse_changes_as_one_does(workdir: Path) -> None:
+    Path("parts.py").write_text(PARTS)
+    Path("config.yaml").write_text(CONFIG)
+    Path("rows.txt").write_text("1 2 3\n")
+    ranks = ("train", "config.yaml", "--folder", "run", "--nproc", "2")
+    etude(*ranks, "-q", "train.epochs=1", check=True)
+    change("nn.ReLU()", "nn.GELU()")
+    refused = etude(*ranks, "--resume", "--strict", "--allow-change", "train.epochs")
+    assert refused.returncode == 2 and "parts.py (+1 −1 lines); --strict does not accept it" in refused.stderr
+    resumed = etude(*ranks, "--resume", "--allow-change", "train.epochs")
+    said = resumed.stdout + resumed.stderr
+    assert resumed.returncode == 0 and "+        self.act = nn.GELU()" in said and "resumed from step 4 " in said
+    change("self.rows = X", "self.rows = X + 1")
+    refused = etude(*ranks, "--resume", "train.epochs=3", "--allow-change", "train.epochs")
+    assert refused.returncode == 2 and "rows changed" in refused.stderr and "--allow-change data" in refused.stderr

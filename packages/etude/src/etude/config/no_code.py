@@ -14,8 +14,8 @@ from etude.errors import ConfigError
 
 NAME = "ETUDE_NO_PYTHON_CONFIG"
 FLAG = "--no-python-config"
-#: Whether a file that Étude has written is read: it builds on no program, so that reading it runs nothing.
-_of_run: ContextVar[bool] = ContextVar("of_run", default=False)
+#: Why the file that is read builds on no program: the plan of a run, which Étude has written, is data.
+_data: ContextVar[str] = ContextVar("data", default="")
 
 
 def is_forbidden() -> bool:
@@ -32,18 +32,18 @@ def refuse_program(path: str) -> None:
     """Raise for a Python file that reading a config would run, where that is forbidden."""
     if path.endswith(".py") and is_forbidden():
         raise ConfigError(f"a Python config runs code, and {FLAG} forbids that", at=os.path.relpath(path))
-    if path.endswith(".py") and _of_run.get():
-        raise ConfigError("the plan of a run is data, and this one builds on a Python file", at=os.path.relpath(path))
+    if path.endswith(".py") and _data.get():
+        raise ConfigError(f"{_data.get()} is data, and builds on no Python file", at=os.path.relpath(path))
 
 
 @contextmanager
-def of_run(yes: bool) -> Iterator[None]:
-    """Read the ``plan.yaml`` of a run inside the block, if ``yes``."""
-    token = _of_run.set(yes)
+def data(what: str) -> Iterator[None]:
+    """Refuse every Python file inside the block, where ``what`` is read; an empty ``what`` changes nothing."""
+    token = _data.set(what or _data.get())
     try:
         yield
     finally:
-        _of_run.reset(token)
+        _data.reset(token)
 
 
 @contextmanager

@@ -302,7 +302,8 @@ class Stops(Hook):
             print(f"etude: the state could not be saved: {error}", file=sys.stderr)
 
     def _check(self, run: Run) -> None:
-        if self._lost:
+        # A rank that stopped alone would leave the others in their next step: it waits until they know of its wish.
+        if self._lost and (self._peers is None or self._wished()):
             run.stop(self._lost, exit_code=SaveError.exit_code)
         if self._wished():
             reason, code = _REASONS[self._wished()]

@@ -68,8 +68,10 @@ def launch(argv: Sequence[str], options: Launch, main: Callable[[list[str]], int
         if several:
             meeting = Machines(options.endpoint, options.nodes, options.job)
         for attempt in range(options.max_restarts + 1):
-            end = _Attempt(main, list(argv), options, place, attempt, meeting, secrets).run()
-            if not end.lost or attempt == options.max_restarts:
+            ranks_of_job = _Attempt(main, list(argv), options, place, attempt, meeting, secrets)
+            end = ranks_of_job.run()
+            # Who asked the job to stop does not want it back because a rank did not obey in time.
+            if not end.lost or ranks_of_job.signalled or attempt == options.max_restarts:
                 break
             print(
                 f"etude: {end.message}\netude: starting again from the newest checkpoint "
@@ -105,7 +107,7 @@ class _Attempt:
         self.meeting, self.secrets = meeting, secrets
         self._over = threading.Event()
         self._hung = ""
-        self._signalled: str | None = None
+        self.signalled: str | None = None
 
     def run(self) -> End:
         before = {name: signal.signal(getattr(signal, name), self._pass_on) for name in _PASSED_ON}
@@ -122,7 +124,7 @@ class _Attempt:
                 time.sleep(1.0)  # each failed rank writes a note before it ends; that of another node may take a moment
             return self._end(failed.rank, failed.code)
         except _Early as early:
-            return End(early.code, f"stopped by {self._signalled} outside of training: there is nothing to save")
+            return End(early.code, f"stopped by {self.signalled} outside of training: there is nothing to save")
         except (NoMeeting, RuntimeError, OSError) as error:
             return End(2, _rendezvous_failed(error, self.options))
         finally:
@@ -155,9 +157,9 @@ class _Attempt:
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         """Forward a signal to every rank: ranks are not in the terminal's process group."""
         pids = [beat.pid for beat in reports.read_beats(self.place).values()]
-        self._signalled = signal.Signals(number).name
+        self.signalled = signal.Signals(number).name
         if not pids:
-            raise _Early({"SIGTERM": 143, "SIGINT": 130, "SIGUSR1": 75}[self._signalled])
+            raise _Early({"SIGTERM": 143, "SIGINT": 130, "SIGUSR1": 75}[self.signalled])
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -203,7 +205,7 @@ class _Attempt:
         if self._hung:
             return End(PeerError.exit_code, self._hung, lost=True)
         notes, beats = reports.read_notes(self.place), reports.read_beats(self.place)
-        torn_down = self._signalled is None and _is_torn_down(rank, code, notes)
+        torn_down = self.signalled is None and _is_torn_down(rank, code, notes)
         found = _spoken(notes, torn_down=torn_down) or _never_began(code, beats) or _gone(rank, code, notes, beats)
         if found is not None:
             return found
