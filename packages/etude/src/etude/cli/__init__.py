@@ -240,14 +240,18 @@ def add_verb(subparsers: Any, verb: str) -> None:
 def guarded(args: argparse.Namespace) -> int:
     """Call the verb and turn what it raises into a message and an exit code."""
     try:
-        with (
-            _own_warnings(),
-            no_code.forbidden(getattr(args, "no_python_config", False)),
-            escaped_output() if args.verb in _READERS else nullcontext(),
-        ):
+        with _prepared(args):
             return int(args.run(args) or 0)
     except (Exception, KeyboardInterrupt) as error:
         return _exit_code_of(error)
+
+
+@contextmanager
+def _prepared(args: argparse.Namespace) -> Iterator[None]:
+    """Run a verb inside: its warnings are lines, what it shows of runs is escaped, and code may be forbidden."""
+    escaped = escaped_output() if args.verb in _READERS else nullcontext()
+    with _own_warnings(), no_code.forbidden(getattr(args, "no_python_config", False)), escaped:
+        yield
 
 
 def _exit_code_of(error: Exception | KeyboardInterrupt) -> int:
