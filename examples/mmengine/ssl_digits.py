@@ -1,4 +1,4 @@
-"""Self-supervised learning on the digits, in MMSelfSup's words: views, backbones, necks, heads, a linear probe.
+"""Self-supervised learning on the digits, with parts as in MMSelfSup: views, backbones, necks, heads, a linear probe.
 
 The configs beside this file import it by ``custom_imports``; everything below is what a user writes.
 """
@@ -12,9 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from mmengine.evaluator import BaseMetric
-from mmengine.model import BaseModule
-from mmselfsup.models import BaseModel
-from mmselfsup.registry import DATASETS, METRICS, MODELS
+from mmengine.model import BaseModel, BaseModule
+from mmengine.registry import DATASETS, METRICS, MODELS
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -97,8 +96,25 @@ class Contrast(BaseModule):
         return {"loss": F.cross_entropy(similar, partner)}
 
 
+class SelfSupervised(BaseModel):
+    """Builds backbone, neck and head from their configs. ``forward`` gives features, losses or predictions by mode."""
+
+    def __init__(self, backbone: dict[str, Any], neck: Any = None, head: Any = None) -> None:
+        super().__init__()
+        self.backbone = MODELS.build(backbone)
+        if neck is not None:
+            self.neck = MODELS.build(neck)
+        if head is not None:
+            self.head = MODELS.build(head)
+
+    def forward(self, inputs: Sequence[Tensor], data_samples: Any = None, mode: str = "tensor") -> Any:
+        if mode == "tensor":
+            return self.extract_feat(inputs, data_samples)
+        return self.loss(inputs, data_samples) if mode == "loss" else self.predict(inputs, data_samples)
+
+
 @MODELS.register_module()
-class SimCLR(BaseModel):
+class SimCLR(SelfSupervised):
     """Two views of each picture through backbone and neck into the contrastive head."""
 
     def extract_feat(self, inputs: Sequence[Tensor], data_samples: Any = None) -> Tensor:
@@ -153,7 +169,7 @@ def patches(pictures: Tensor) -> Tensor:
 
 
 @MODELS.register_module()
-class MAE(BaseModel):
+class MAE(SelfSupervised):
     """Sees some of the patches and paints the others. Its features are those of all patches, side by side."""
 
     def __init__(self, backbone: dict[str, Any], width: int = 48, mask_ratio: float = 0.6, **kwargs: Any) -> None:

@@ -1,7 +1,6 @@
 """What both pretrainings share: the digits, a linear probe after the last epoch, the log."""
 
 custom_imports = dict(imports=["ssl_digits"], allow_failed_imports=False)
-default_scope = "mmselfsup"
 
 train_dataloader = dict(
     batch_size=128,

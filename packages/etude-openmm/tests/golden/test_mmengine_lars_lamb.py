@@ -10,8 +10,8 @@ import torch
 from tests.golden.goldens import data, params
 from tests.golden.mmengine import nets
 
-import mmpretrain.registry  # isort: skip  # served by nets' import
-import mmselfsup.registry  # isort: skip
+import mmpretrain.engine.optimizers  # isort: skip  # served by nets' import
+import mmselfsup.engine.optimizers  # isort: skip
 
 GIVEN = data("mmengine", "lars_lamb").get("given", {})
 SCOPES = {"mmselfsup": mmselfsup.registry, "mmpretrain": mmpretrain.registry}

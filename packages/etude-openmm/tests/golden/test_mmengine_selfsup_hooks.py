@@ -10,6 +10,17 @@ import pytest
 from tests.golden.goldens import params
 from tests.golden.mmengine import nets, toys
 
+import mmpretrain.engine.schedulers  # isort: skip  # served by nets' import
+import mmselfsup.engine.hooks  # isort: skip
+
+
+def _scoped(part: dict[str, Any]) -> dict[str, Any]:
+    """Return the config of a hook or scheduler with its scope, if it is one of MMSelfSup's or MMPretrain's."""
+    for module in (mmselfsup.engine.hooks, mmpretrain.engine.schedulers):
+        if part["type"] in vars(module):
+            return {**part, "type": f"{module.__name__.partition('.')[0]}.{part['type']}"}
+    return part
+
 
 class Watch(toys.Hook):
     """Looks when all other hooks have acted before an iteration."""
@@ -38,8 +49,8 @@ def test_hooks_change_what_was_recorded(case: dict[str, Any], tmp_path: Path) ->
             train_dataloader=toys.loader(toys.ToyData(2 * case["iters_per_epoch"])),
             train_cfg={"by_epoch": True, "max_epochs": case["max_epochs"]},
             optim_wrapper={"optimizer": optimizer, "paramwise_cfg": case.get("paramwise_cfg")},
-            param_scheduler=case.get("param_scheduler"),
-            custom_hooks=case["custom_hooks"],
+            param_scheduler=[_scoped(one) for one in case.get("param_scheduler") or ()] or None,
+            custom_hooks=[_scoped(hook) for hook in case["custom_hooks"]],
         )
         watch = Watch()
         runner.register_hook(watch)

@@ -169,18 +169,6 @@ def test_the_best_of_whatever_comes_first_is_told_so(tmp_path: Path) -> None:
     assert any("a new best of the first result of a validation is saved" in note for note in record.notes)
 
 
-def test_a_rate_that_a_hook_keeps_is_told(tmp_path: Path) -> None:
-    options = {
-        "custom_hooks": [{"type": "SimSiamHook", "fix_pred_lr": True, "lr": 0.05}],
-        "optim_wrapper": {
-            "optimizer": {"type": "SGD", "lr": 0.1},
-            "paramwise_cfg": {"custom_keys": {"fc.bias": {"fix_lr": True}}},
-        },
-        "param_scheduler": {"type": "ExponentialLR", "gamma": 0.5, "by_epoch": False},
-    }
-    assert_same(told(tmp_path / "told", **options), trained(tmp_path / "done", **options))
-
-
 class Twice(BaseLoop):
     """A loop in the old manner: counts by itself and calls the points by itself."""
 

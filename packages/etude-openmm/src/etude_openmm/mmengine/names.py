@@ -24,8 +24,5 @@ ENGINE = ("mmengine",)
 #: The module that finds the parts which Étude takes from the installed original.
 OVERLAY = "etude_openmm.mmengine.overlay"
 
-#: The entries of the root registries: registry → name → ``module:attr``. Those of MMSelfSup and MMPretrain
-#: are found without their scopes, too.
+#: The entries of the root registries: registry → name → ``module:attr``.
 REGISTERED: Table = _TABLES.registered
-#: The entries of the registries of MMSelfSup and MMPretrain, by scope.
-PROJECTS: dict[str, Table] = _TABLES.projects

@@ -8,9 +8,8 @@ A leading dot means the guest's own top-level package, ``Lamb=LAMB`` provides ``
 a function each time the name is asked for, and ``+`` adds all names of other modules. The group ``""`` holds whole
 modules: ``comm=other.utils.comm``. ``imported`` lists names that a file of the original imports from its other files:
 users import, and tests patch, them there, too. ``out_of_scope`` maps a reason to the names that are refused for it,
-below the prefix before ``:``. ``registered`` and ``projects`` are what the root registries and those of a project hold:
-registry → names. ``from_disk`` lists the modules (``""``) and names of modules that come from the original on disk,
-over Étude's engine.
+below the prefix before ``:``. ``registered`` is what the root registries hold: registry → names. ``from_disk`` lists
+the modules (``""``) and names of modules that come from the original on disk, over Étude's engine.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ class NameTables:
         top = module.partition(".")[0]
         self.modules = _expand_tables(read["modules"], top)
         self.registered = _expand_tables(read.get("registered", {}), top)
-        self.projects = {scope: _expand_tables(tables, top) for scope, tables in read.get("projects", {}).items()}
         homes = _by_package(self.modules)
         for module, names in read.get("imported", {}).items():
             home = homes[module.partition(".")[0]]

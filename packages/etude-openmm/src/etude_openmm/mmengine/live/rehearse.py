@@ -16,7 +16,6 @@ from etude_openmm.mmengine.live.hooks.early_stopping_hook import EarlyStoppingHo
 from etude_openmm.mmengine.live.hooks.hook import Hook, acts_at
 from etude_openmm.mmengine.live.hooks.logger_hook import LoggerHook
 from etude_openmm.mmengine.live.hooks.upkeep_hooks import ParamSchedulerHook, _schedulers, length_of
-from etude_openmm.mmengine.live.projects.hooks import SimSiamHook
 from etude_openmm.mmengine.live.runner.hooking import CALLS, Acting
 from etude_openmm.shared.priority import get_priority
 
@@ -124,7 +123,7 @@ def _acts(hook: Hook, runner: Any, record: Record) -> Acts:
 
     These are schedules, and the rules of saving and logging, with the saving itself replaced by a record.
     """
-    if type(hook) in (ParamSchedulerHook, SimSiamHook):
+    if type(hook) is ParamSchedulerHook:
         return {name: getattr(hook, name) for name in CALLS if acts_at(hook, name)}
     if type(hook) is LoggerHook:
         return {"after_train_iter": hook.after_train_iter}
@@ -155,7 +154,7 @@ def _note_what_depends(runner: Any, record: Record) -> None:
             record.note(f"copies with only {', '.join(hook.published_keys)} are published at the end")
         if isinstance(hook, EarlyStoppingHook):
             record.note(f"EarlyStoppingHook may end the run before: that depends on {hook.monitor}")
-        if isinstance(hook, ParamSchedulerHook | CheckpointHook | LoggerHook | SimSiamHook) and not own:
+        if isinstance(hook, ParamSchedulerHook | CheckpointHook | LoggerHook) and not own:
             record.note(f"{type(hook).__name__} is a hook of your own: what it would do is not predicted")
     for scheduler in _schedulers(runner):
         if getattr(scheduler, "need_val_args", False):

@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from mmengine.dist import get_dist_info, is_distributed
+from mmengine.hooks import Hook
 
-from etude_openmm.mmengine.live.dist.utils import get_dist_info, is_distributed
-from etude_openmm.mmengine.live.hooks.hook import DataBatch, Hook
-from etude_openmm.mmengine.live.projects.model import get_model
+from mmselfsup.registry import HOOKS
+from mmselfsup.utils import get_model
 
 
+@HOOKS.register_module()
 class SimSiamHook(Hook):
     """Sets the learning rate of groups with a true ``fix_lr`` to ``lr``, before every epoch or iteration."""
 
     def __init__(self, fix_pred_lr: bool, lr: float, adjust_by_epoch: bool | None = True) -> None:
         self.fix_pred_lr, self.lr, self.adjust_by_epoch = fix_pred_lr, lr, adjust_by_epoch
 
-    def before_train_iter(self, runner: Any, batch_idx: int, data_batch: DataBatch = None) -> None:
+    def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
         if not self.adjust_by_epoch:
             self._fix(runner)
 
@@ -34,6 +36,7 @@ class SimSiamHook(Hook):
                     group["lr"] = self.lr
 
 
+@HOOKS.register_module()
 class DenseCLHook(Hook):
     """Turns the dense loss off (``loss_lambda`` is 0) for the first ``start_iters`` iterations."""
 
@@ -45,10 +48,11 @@ class DenseCLHook(Hook):
         assert hasattr(model, "loss_lambda"), 'The runner must have attribute "loss_lambda" in DenseCL.'
         self.loss_lambda = model.loss_lambda
 
-    def before_train_iter(self, runner: Any, batch_idx: int, data_batch: DataBatch = None) -> None:
+    def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
         get_model(runner.model).loss_lambda = self.loss_lambda if runner.iter >= self.start_iters else 0.0
 
 
+@HOOKS.register_module()
 class SwAVHook(Hook):
     """Freezes layers at the beginning and keeps SwAV's queue of features, which is saved beside the checkpoints.
 
@@ -80,7 +84,7 @@ class SwAVHook(Hook):
         # SwAV's queue has to hold whole batches of all processes.
         self.queue_length -= self.queue_length % (self.batch_size * world_size)
 
-    def before_train_iter(self, runner: Any, batch_idx: int, data_batch: DataBatch = None) -> None:
+    def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
         for layer, iterations in self.frozen_layers_cfg.items():
             learns = runner.iter >= iterations
             for name, param in get_model(runner.model).named_parameters():

@@ -1,17 +1,15 @@
-"""MMSelfSup's BaseModel and data preprocessor, and helpers that its users import."""
+"""MMSelfSup's BaseModel and data preprocessor."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from mmengine.model import BaseModel as EngineBaseModel
+from mmengine.model import ImgDataPreprocessor
 from torch import nn
 
-from etude_openmm.mmengine.live import registry
-from etude_openmm.mmengine.live.model.base_model import BaseModel as EngineBaseModel
-from etude_openmm.mmengine.live.model.preprocessor import ImgDataPreprocessor
-from etude_openmm.mmengine.live.model.wrappers import is_model_wrapper
-from etude_openmm.shared.registries import managers
+from mmselfsup.registry import MODELS
 
 
 class BaseModel(EngineBaseModel):
@@ -32,17 +30,16 @@ class BaseModel(EngineBaseModel):
     ) -> None:
         if pretrained is not None:
             init_cfg = {"type": "Pretrained", "checkpoint": pretrained}
-        models = registry.mmselfsup.MODELS
         if data_preprocessor is None:
             data_preprocessor = {}
         if isinstance(data_preprocessor, dict):
-            data_preprocessor = models.build({"type": "SelfSupDataPreprocessor", **data_preprocessor})
+            data_preprocessor = MODELS.build({"type": "SelfSupDataPreprocessor", **data_preprocessor})
         super().__init__(init_cfg=init_cfg, data_preprocessor=data_preprocessor)
-        self.backbone = models.build(backbone)
+        self.backbone = MODELS.build(backbone)
         parts = {"neck": neck, "head": head, "target_generator": target_generator}
         for name, part in parts.items():
             if part is not None:
-                setattr(self, name, models.build(part))
+                setattr(self, name, MODELS.build(part))
 
     @property
     def with_neck(self) -> bool:
@@ -78,6 +75,7 @@ class BaseModel(EngineBaseModel):
         raise NotImplementedError(f"{type(self).__name__} has no predict")
 
 
+@MODELS.register_module()
 class SelfSupDataPreprocessor(ImgDataPreprocessor):
     """Preprocesses batches of ``default_collate``: the first value is the list of views, the second the samples."""
 
@@ -87,14 +85,3 @@ class SelfSupDataPreprocessor(ImgDataPreprocessor):
         views, samples = values[0], values[1] if len(values) > 1 else None
         views = views if isinstance(views, (list, tuple)) else [views]
         return [self._normalised(view, channels=1) for view in views], samples
-
-
-def get_model(model: nn.Module) -> Any:
-    """Return the model without its wrapper."""
-    return model.module if is_model_wrapper(model) else model
-
-
-def register_all_modules(init_default_scope: bool = True) -> None:
-    """Make ``mmselfsup`` the default scope. Its classes need no registering: Étude finds them by name."""
-    if init_default_scope:
-        managers.init_default_scope("mmselfsup")

@@ -6,8 +6,11 @@ from typing import Any
 
 from mmengine.optim.scheduler.param_scheduler import CosineAnnealingParamScheduler
 
+from mmpretrain.registry import PARAM_SCHEDULERS
 
-class CosineAnnealingWeightDecay(CosineAnnealingParamScheduler):  # type: ignore[misc]
+
+@PARAM_SCHEDULERS.register_module()
+class CosineAnnealingWeightDecay(CosineAnnealingParamScheduler):
     """A cosine for the weight decay. Groups that start without decay (biases, norms) stay without."""
 
     def __init__(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:

@@ -1,0 +1,1 @@
+from mmselfsup.models import SelfSupDataPreprocessor as SelfSupDataPreprocessor
