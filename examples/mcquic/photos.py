@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from compressor import Compressor
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from etude.cli import main as etude
 from etude_mcquic.files import Saver
 from etude_mcquic.live.data.images import open_images, to_bytes
-from etude_mcquic.live.model.compressor import Compressor
 from etude_mcquic.live.validate import measure
 
 CONFIG = Path(__file__).with_name("photos.yaml").resolve()

@@ -145,13 +145,12 @@ def test_the_source_of_the_real_compressor_shows_a_wrong_argument_and_is_listed(
 
 
 @pytest.mark.pins()
-def test_check_and_plan_say_that_a_stand_in_is_trained_where_mcquic_is_not(projects):
+@pytest.mark.parametrize("verb", ["check", "train"])
+def test_without_mcquic_its_model_is_refused_with_what_to_do(projects, verb):
     write(projects.cwd)
-    text = (projects.cwd / "config.yaml").read_text().replace("    permutationRate: 0.0\n", "")
-    (projects.cwd / "config.yaml").write_text(text)
-    checked = projects.etude("check", "config.yaml")
-    assert checked.returncode == 0 and "Compressor is Étude's small one" in checked.stdout
-    assert "Compressor is Étude's small one" in projects.etude("plan", "config.yaml").stdout
+    done = projects.etude(verb, "config.yaml")
+    assert done.returncode == 2
+    assert "no model is called 'Compressor'; install McQuic, run in a checkout of it" in done.stdout + done.stderr
 
 
 @REAL

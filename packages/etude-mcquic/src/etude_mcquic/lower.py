@@ -26,7 +26,7 @@ from etude_mcquic.schema import TARGETS, fields, is_required
 
 __all__ = ["lower", "read", "survey"]
 
-STAND_IN = "McQuic is not installed: Compressor is Étude's small one, which trains on crops of 64 pixels"
+INSTALL = "install McQuic, run in a checkout of it, or name a model of your own"
 #: Arguments that the trainer gives.
 GIVEN = ("params", "optimizer", "last_epoch", "verbose")
 
@@ -91,18 +91,11 @@ def lower(tree: Tree) -> Plan:
 
 def survey(tree: Tree) -> tuple[Plan | None, list[Finding]]:
     """Return the plan and all mistakes, including missing files."""
-    missing = [*_missing_files(tree), *_stand_in(tree)]
+    missing = list(_missing_files(tree))
     try:
         return lower(tree), missing
     except ConfigError as error:
         return None, [*error.findings, *missing]
-
-
-def _stand_in(tree: Tree) -> Iterator[Finding]:
-    """Yield a warning that Étude's small compressor is trained in place of McQuic's."""
-    if tree.get("model", "key") == "Compressor" and ownership.original("mcquic") is None:
-        at = str(tree.place("model", "key"))
-        yield Finding(at, STAND_IN, "install McQuic, or run in a checkout of it", severity="warning")
 
 
 def _missing_files(tree: Tree) -> Iterator[Finding]:
@@ -135,7 +128,7 @@ class _Lowering:
         self.folders = tuple(dict.fromkeys([*(str(FilePath(f).absolute().parent) for f in tree.files), os.getcwd()]))
         #: Whether a library registers names that its source does not show.
         self.unreadable = False
-        self.registered = {table: dict(entries) for table, entries in REGISTERED.items()}
+        self.registered = {table: dict(entries) for table, entries in REGISTERED.items()} | {"model": {}}
         if ownership.original("mcquic") is not None:
             self.registered["model"]["Compressor"] = "mcquic.modules.compressor:Compressor"
         libraries = tree.get("train", "externalLib", default=[])
@@ -221,7 +214,11 @@ class _Lowering:
         if not module:
             if not self.unreadable:
                 said = f"{table} has no entry {key!r}" if table != "no model" else f"no model is called {key!r}"
-                hint = suggest(key, known) + ("" if nearest(key, list(known)) else "; a dotted path works too")
+                hint = (
+                    INSTALL
+                    if key == "Compressor"
+                    else suggest(key, known) + ("" if nearest(key, list(known)) else "; a dotted path works too")
+                )
                 self.error((*path, "key"), said, hint)
             return ""
         source = scan.find_source(module, self.folders)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from copy import deepcopy
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import numpy as np
 import yaml
 from PIL import Image
 
+MODEL = Path(__file__).parents[4] / "examples/mcquic/compressor.py"
 CONFIG = {
-    "model": {"key": "Compressor", "params": {"channel": 8, "m": 2, "k": [16, 8]}},
+    "model": {"key": "compressor.Compressor", "params": {"channel": 8, "m": 2, "k": [16, 8]}},
     "train": {
         "batchSize": 4, "epoch": 3, "valFreq": 2, "trainSet": "photos", "valSet": "photos", "saveDir": "saved",
         "target": "PSNR", "optim": {"key": "Adam", "params": {"lr": 0.01}},
@@ -21,6 +23,7 @@ CONFIG = {
 
 def pictures(folder: Path, count: int = 4, side: int = 64) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(MODEL, folder.parent)
     rng = np.random.default_rng(0)
     for index in range(count):
         rough = rng.integers(0, 255, (side // 8, side // 8, 3), dtype=np.uint8)

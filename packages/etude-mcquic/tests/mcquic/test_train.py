@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 
 import lmdb
@@ -11,7 +12,6 @@ import yaml
 from etude.cli import main
 from etude_mcquic.files import Saver
 from etude_mcquic.live.data.images import Folder, open_images
-from etude_mcquic.live.model.compressor import Compressor
 from etude_mcquic.live.model.losses import msSSIM
 from tests import zygote
 from tests.mcquic import project
@@ -238,7 +238,7 @@ def test_a_model_of_ones_own_by_dotted_path(workdir, monkeypatch):
 
 def test_codes_are_written_with_no_more_bits_than_their_books_ask_for():
     torch.manual_seed(0)
-    model = Compressor(channel=8, m=2, k=[16, 8]).eval()
+    model = runpy.run_path(str(project.MODEL))["Compressor"](channel=8, m=2, k=[16, 8]).eval()
     codes = model(torch.rand(2, 3, 32, 32) * 2 - 1)["codes"]
     assert [tuple(places.shape) for places in codes] == [(2, 2, 4, 4), (2, 2, 2, 2)]
     assert 0 < model.bits(codes) <= 64 * 4 + 16 * 3  # 64 codes of 4 bits, 16 of 3

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from etude.registry import resolve
 from etude_mcquic.live import hooks, schedulers, tuners
-from etude_mcquic.live.model import blocks, losses
+from etude_mcquic.live.model import losses
 from etude_mcquic.live.registry import REGISTRIES, LrSchedulerRegistry, OptimizerRegistry
 from etude_mcquic.names import REGISTERED
 
@@ -44,7 +44,7 @@ def import_external(paths: Iterable[str]) -> list[str]:
 __all__ = ["registerBuiltinFunctions", "summaries"]
 
 #: Modules that register their classes when they are imported.
-OWN = (blocks, schedulers, losses, hooks, tuners)
+OWN = (schedulers, losses, hooks, tuners)
 
 
 def registerBuiltinFunctions() -> None:

@@ -11,9 +11,7 @@ from etude.core.loop import epochs, fit
 from etude.core.run import Run
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Record
 from etude_mcquic.live.hooks import ChainHook, EpochFrequencyHook
-from etude_mcquic.live.model.compressor import Compressor
 from etude_mcquic.live.trainer import _POINTS, SCALARS_EVERY, Bridge, Trainer
-from etude_mcquic.lower import STAND_IN
 
 #: The trainer's own functions in the chains of hooks.
 OWN = ("validate", "log", "_stepFinishHook")
@@ -35,8 +33,6 @@ def rehearse(run: Run, record: Record) -> None:
     if isinstance(trainer._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
         trainer._scheduler.step = lambda *_: None  # type: ignore[method-assign]
         record.note("the learning rate follows the results (ReduceLROnPlateau): shown as if it never fell")
-    if isinstance(getattr(trainer._model, "Compressor", None), Compressor):
-        record.note(STAND_IN)
     fit(run)
     trainer.saver.close()
 

@@ -1,4 +1,4 @@
-"""Finds the model of a config's ``key``: McQuic's if McQuic is installed, else Étude's small one."""
+"""Finds the model of a config's ``key``: McQuic's own, or the user's."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from etude.dialects import ownership
 from etude.errors import ConfigError
 from etude.registry import MODELS
 from etude_mcquic.live.data import transforms
-from etude_mcquic.live.model import compressor
 from etude_mcquic.live.registry import ModuleRegistry, find
+from etude_mcquic.lower import INSTALL
 
 
 def find_model(key: str, *, at: str = "") -> Any:
     """Return the class of the model: ``Compressor``, a key of ``ModuleRegistry`` or ``MODELS``, or a dotted path."""
-    if key == "Compressor":
+    if key == "Compressor" and not ModuleRegistry.has(key):
         return _compressor(at)
     if key in MODELS and not ModuleRegistry.has(key):
         return MODELS.get(key)
@@ -27,7 +27,7 @@ def find_model(key: str, *, at: str = "") -> Any:
 
 def _compressor(at: str) -> Any:
     if ownership.original("mcquic") is None:
-        return compressor.Compressor
+        raise ConfigError("Compressor is McQuic's own model, and McQuic is not installed", at=at, hint=INSTALL)
     try:
         return importlib.import_module("mcquic.modules.compressor").Compressor
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Étude's small compressor: encoder, residual multi-codebook quantization, decoder.
+"""A small compressor in the place of McQuic's: encoder, residual multi-codebook quantization, decoder.
 
 Each level halves the resolution again, quantizes its features with ``m`` codebooks of ``k`` words side by side, and
 passes the remainder to the next level. The decoder adds up all levels.
@@ -13,14 +13,60 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from etude.errors import ConfigError
-from etude_mcquic.live.model.blocks import (
-    AttentionBlock,
-    ResidualBlock,
-    ResidualBlockShuffle,
-    ResidualBlockWithStride,
-    conv,
-)
+
+def conv(fan_in: int, fan_out: int, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(fan_in, fan_out, kernel, stride, kernel // 2)
+
+
+class _Residual(nn.Module):
+    """Computes ``body(x) + skip(x)``."""
+
+    def __init__(self, body: nn.Module, skip: nn.Module | None = None) -> None:
+        super().__init__()
+        self.body, self.skip = body, skip or nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        total: Tensor = self.body(x) + self.skip(x)
+        return total
+
+
+class ResidualBlockWithStride(_Residual):
+    """A residual block that halves the resolution."""
+
+    def __init__(self, inChannels: int, outChannels: int, stride: int = 2) -> None:
+        body = nn.Sequential(conv(inChannels, outChannels, 3, stride), nn.SiLU(), conv(outChannels, outChannels))
+        super().__init__(body, conv(inChannels, outChannels, 1, stride))
+
+
+class ResidualBlockShuffle(_Residual):
+    """A residual block that doubles the resolution with pixel shuffle."""
+
+    def __init__(self, inChannels: int, outChannels: int, upsample: int = 2) -> None:
+        def up() -> nn.Module:
+            return nn.Sequential(conv(inChannels, outChannels * upsample**2), nn.PixelShuffle(upsample))
+
+        super().__init__(nn.Sequential(up(), nn.SiLU(), conv(outChannels, outChannels)), up())
+
+
+class ResidualBlock(_Residual):
+    """A residual block that keeps the resolution."""
+
+    def __init__(self, inChannels: int, outChannels: int) -> None:
+        body = nn.Sequential(nn.SiLU(), conv(inChannels, outChannels), nn.SiLU(), conv(outChannels, outChannels))
+        super().__init__(body, None if inChannels == outChannels else conv(inChannels, outChannels, 1))
+
+
+class AttentionBlock(nn.Module):
+    """Multiplies one branch by the sigmoid of another, and adds the input."""
+
+    def __init__(self, channel: int) -> None:
+        super().__init__()
+        self.trunk = ResidualBlock(channel, channel)
+        self.gate = nn.Sequential(ResidualBlock(channel, channel), conv(channel, channel, 1), nn.Sigmoid())
+
+    def forward(self, x: Tensor) -> Tensor:
+        total: Tensor = self.trunk(x) * self.gate(x) + x
+        return total
 
 
 class Quantizer(nn.Module):
@@ -29,7 +75,7 @@ class Quantizer(nn.Module):
     def __init__(self, channel: int, m: int, k: int, decay: float = 0.99) -> None:
         super().__init__()
         if channel % m:
-            raise ConfigError(f"Compressor: {channel} channels cannot be shared by m = {m} codebooks")
+            raise ValueError(f"Compressor: {channel} channels cannot be shared by m = {m} codebooks")
         self.m, self.k, self.decay = m, k, decay
         self.codebook = nn.Parameter(torch.randn(m, k, channel // m) / math.sqrt(channel // m))
         self.register_buffer("usage", torch.ones(m, k) / k)
@@ -92,7 +138,7 @@ class Compressor(nn.Module):
         super().__init__()
         self.k = (k,) if isinstance(k, int) else tuple(k)
         if not self.k or min(self.k) < 2:
-            raise ConfigError(f"Compressor: k is {k}; a codebook needs two words at least")
+            raise ValueError(f"Compressor: k is {k}; a codebook needs two words at least")
         self.m = m
         self.encoder = nn.Sequential(
             conv(3, channel, 5, 2), ResidualBlock(channel, channel), ResidualBlockWithStride(channel, channel)
