@@ -58,7 +58,7 @@ def load_plan(
     with no_code.data("the plan of a run" if Path(config).name == "plan.yaml" else ""):
         found, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
     try:
-        # A dialect may have its native config lowered by the native dialect; the run is still one of its own.
+        # A dialect may have its native config lowered by the native dialect; the run still belongs to that dialect.
         lowered = found.lower_unchecked(tree) if (options or {}).get("no_check") else found.lower(tree)
         plan = replace(lowered, dialect=found.name)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Options to try a config out: what they change in a plan, and which runs leave nothing behind."""
+"""Options to try a config out: what they change in a plan, and which runs leave no files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @record(kw_only=True)
 class DebugOptions:
-    """Ways to try a config out: a short run that leaves nothing behind, fewer batches, a few learnt by heart."""
+    """Ways to try a config out: fast dev run, fewer batches, or overfitting a few."""
 
     fast_dev_run: bool = False
     limit_batches: int | None = None
@@ -26,7 +26,7 @@ class DebugOptions:
 
 
 def leaves_nothing(trial: DebugOptions | None, options: Options) -> bool:
-    """Return whether a try leaves nothing behind: a short one never does, one by heart only where a folder was asked
+    """Return whether a try leaves no files: a fast dev run never does, overfitting only where a folder was asked
     for.
     """
     if trial is None:
@@ -35,9 +35,9 @@ def leaves_nothing(trial: DebugOptions | None, options: Options) -> bool:
 
 
 def flags_of(options: Options, trial: DebugOptions | None) -> dict[str, Any]:
-    """Return what the command line decides beside the config and changes results, by the name of the flag."""
+    """Return what the command line decides and the config does not say, by the name of the flag."""
     given = vars(trial).copy() if trial is not None else {}
-    given.pop("fast_dev_run", None)  # it leaves nothing behind
+    given.pop("fast_dev_run", None)  # it leaves no files
     limit = given.pop("max_seconds", None)
     given["max_time"] = None if limit is None else str(Amount(limit, "second"))
     own = [flag.dest for dialect in dialects.known() for flag in dialect.flags if not flag.ignorable]

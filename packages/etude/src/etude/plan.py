@@ -22,7 +22,7 @@ PRIORITIES = {
 
 @record
 class Place:
-    """Where a value stands: ``train.yaml:14``, or ``override 'optim.lr=1'`` for the command line."""
+    """Where a value is written: ``train.yaml:14``, or ``override 'optim.lr=1'`` for the command line."""
 
     file: str
     line: int = 0
@@ -48,7 +48,7 @@ class Spec:
     at: Place = NOWHERE
     #: Place of each argument, where it is known, for messages about one of them.
     places: Mapping[str, Place] = field(default_factory=dict)
-    #: Keys that may stand beside the arguments and belong to the section (``until`` of a phase, ``every`` of a hook).
+    #: Keys next to the arguments that belong to the section (``until`` of a phase, ``every`` of a hook).
     extra_keys: tuple[str, ...] = ()
 
     def place(self, argument: str) -> Place:

@@ -122,7 +122,7 @@ class Registry:
         """Build what ``spec`` names: a :class:`~etude.plan.Spec`, a mapping with ``type``, or a bare name.
 
         ``args`` and ``extra`` are what the engine adds (``params`` of an optimizer). A ``TypeError`` of the call is
-        the config's mistake and says where it stands.
+        the config's mistake and says where it is.
         """
         name, given, at = _parts(spec)
         factory = self.get(name, at=at)
@@ -214,7 +214,7 @@ def is_factory(kind: str, name: str) -> bool:
 
 
 def walk(name: str) -> Any:
-    """Return the object at a dotted path: modules as far as possible, then attributes; None if one is missing."""
+    """Return the object at a dotted path: as many modules as there are, then attributes; None if one is missing."""
     module, _, rest = name.rpartition(".")
     try:
         return getattr(importlib.import_module(module), rest, None)

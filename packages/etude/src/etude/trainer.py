@@ -193,8 +193,8 @@ class Trainer:
             deterministic=deterministic, threads=threads, device=device,
         )  # fmt: skip
         several = clip if isinstance(clip, list | tuple) else [] if clip is None else [clip]
-        told = [one if isinstance(one, str | Mapping) else describe(one) for one in several]
-        self._clipping = {"clip_norm": clip_norm, "clip_value": clip_value, "clip": told or None}
+        described = [one if isinstance(one, str | Mapping) else describe(one) for one in several]
+        self._clipping = {"clip_norm": clip_norm, "clip_value": clip_value, "clip": described or None}
         self._init_from = str(init_from) if isinstance(init_from, Path) else init_from
         self._own = {"loss": loss, "update": update, "schedule": schedule, "schedule_by": schedule_by}
         self.optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}

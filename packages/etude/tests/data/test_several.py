@@ -77,7 +77,10 @@ def test_a_config_mixes_data_and_validates_on_several_sets(workdir, capfd):
     wrong = command("check", "c.yaml", "checkpoint.best=val_all/acuracy")
     assert wrong.code == 2 and "did you mean 'val_all/accuracy'" in wrong.out + wrong.err
     alone = command("check", "c.yaml", "~data.val")
-    assert alone.code == 2 and "data.val_all is measured beside data.val, which is missing" in alone.out + alone.err
+    assert (
+        alone.code == 2
+        and "data.val_all is measured in addition to data.val, which is missing" in alone.out + alone.err
+    )
     said = command("verify-resume", "c.yaml", "train.epochs=1", "checkpoint.every=4step")
     assert said.code == 0, said.out + said.err
     run = etude.train("c.yaml", ["train.epochs=1"], options=etude.Options(folder="run", quiet=True))

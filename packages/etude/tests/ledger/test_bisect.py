@@ -147,7 +147,7 @@ def test_a_hook_that_changes_weights_is_named(here: None, capsys: pytest.Capture
     subprocess.run(command, check=True)
     assert main(["bisect", "a", "b"]) == 1
     shown = capsys.readouterr().out
-    assert "step 8 is the first that differs" in shown and "the update of step 7 left other weights behind" in shown
+    assert "step 8 is the first that differs" in shown and "the update of step 7 left different weights" in shown
     assert "a hook changes the weights after the update" in shown and "only in B: hook Push" in shown
 
 

@@ -62,7 +62,7 @@ def make_app(root: Path, *, hosts: tuple[str, ...] = (), token: str = "") -> Sta
 
 
 class Board:
-    """What is behind each address. Files are read in threads, so that a large one holds nobody up."""
+    """Answers each address. Files are read in threads, so that a large one holds nobody up."""
 
     def __init__(self, index: Index) -> None:
         self.index = index

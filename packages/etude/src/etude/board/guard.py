@@ -25,7 +25,7 @@ HEADERS = {
 
 
 class Guard:
-    """Stands before the app. ``hosts``: names beside the loopback's; ``token``: asked for if not empty."""
+    """Checks each request first. ``hosts``: allowed names besides the loopback's; ``token``: required if not empty."""
 
     def __init__(self, app: ASGIApp, *, hosts: tuple[str, ...] = (), token: str = "") -> None:
         self.app, self.hosts, self.token = app, {*_LOCAL, *map(str.lower, hosts)}, token
@@ -88,7 +88,7 @@ def name_in(host: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    """Return whether ``name`` is an IP address: no other site can make a browser believe that it is one of its own."""
+    """Return whether ``name`` is an IP address: no other site can claim it as its name."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

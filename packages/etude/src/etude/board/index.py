@@ -159,7 +159,7 @@ class Index:
         return found
 
     def details(self, name: str) -> dict[str, Any] | None:
-        """Return what is known about one run beside its curves; None for a run that is not there."""
+        """Return what is known about one run besides its curves; None for a run that is not there."""
         with self._lock:
             path = self._folders.get(name)
         if path is None:

@@ -47,7 +47,7 @@ def serve(root: Path, *, host: str, port: int, expose: bool = False, token: str 
     token = token or (secrets.token_urlsafe(18) if open_to_others else "")
     app = make_app(root, hosts=(host, socket.gethostname()) if open_to_others else (), token=token)
     with listen("127.0.0.1" if host == "localhost" else host, port) as found:
-        # An address that stands for all of this machine's is none that a browser elsewhere could open.
+        # A wildcard address (0.0.0.0) is none that a browser elsewhere could open.
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
         query = f"/?token={token}" if token else "/"
         print(

@@ -1,4 +1,4 @@
-"""Builds the objects that specs name: :func:`build_component` any of them, and what a kind needs beside that."""
+"""Builds the objects that specs name: :func:`build_component` any of them, and what a kind needs besides."""
 
 from __future__ import annotations
 

@@ -161,6 +161,6 @@ def compare_ranks(run: Run, known: Mapping[str, Any]) -> None:
 
 
 def _known_data(loader: Any) -> str:
-    """Return the number of samples and the fingerprint of a loader's data, as far as it knows them."""
+    """Return the number of samples and the fingerprint of a loader's data, where it knows them."""
     state = loader.state_dict() if isinstance(loader, Loader) else {}
     return " ".join(f"{key} {state[key]}" for key in ("samples", "fingerprint") if state.get(key) is not None)

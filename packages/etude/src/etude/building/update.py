@@ -46,7 +46,7 @@ def compiled_forward(forward: Forward, words: Mapping[str, Any]) -> Forward:
 
 
 def settings_of_step(plan: Plan, clip: Sequence[Any], device: torch.device) -> dict[str, Any]:
-    """Return what a step is made with beside the forward pass and the optimizers."""
+    """Return what a step is made with, apart from the forward pass and the optimizers."""
     training = plan.train
     return {
         "accumulate": training.accumulate,

@@ -47,7 +47,7 @@ class Attempts:
         self._write(noting=True, at=step)
 
     def reached(self) -> int:
-        """Return how many steps the previous attempt did, as far as it is known."""
+        """Return how many steps the previous attempt did; 0 if that is unknown."""
         try:
             return whole(json.loads(self.path.read_bytes())["done"])
         except (OSError, ValueError, LookupError, TypeError, RecursionError):

@@ -81,7 +81,7 @@ class Manifest:
 
 
 def parse(content: bytes) -> Manifest:
-    """Return the manifest if it is complete, has a known format, and names files of its own folder only."""
+    """Return the manifest if it is complete, has a known format, and names only files in the same folder."""
     try:
         body = json.loads(content)
         digest = body.pop("digest", None)

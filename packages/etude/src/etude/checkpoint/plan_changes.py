@@ -214,7 +214,7 @@ def _steps(value: Any) -> list[tuple[str, Any]]:
     return [(str(name), index) for index, kind in enumerate(types) for name in (index, kind)]
 
 
-#: Names beside the keys of a plan: everything, the dataset's content, and what flags of their own accept.
+#: Names that are no keys of a plan: everything, the dataset's content, and what separate flags accept.
 _WORDS_OF_ALL = ("all", "data", "owner", "attempts")
 
 

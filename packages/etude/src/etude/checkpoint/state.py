@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from etude.core.run import Run
     from etude.plan import Plan
 
-#: The part with what every rank has of its own.
+#: The part with what differs from rank to rank.
 RANKS = "ranks"
 #: The part of a step that some of its hooks did not come to: see :mod:`etude.session.recovery.interrupted`.
 INTERRUPTED = "interrupted"

@@ -45,7 +45,7 @@ _log = logging.getLogger("etude.checkpoint")
 class Store:
     """The checkpoints in ``folder``: a local path, or a URL that fsspec knows.
 
-    One save is in flight at most; a second waits for it. A save that fails leaves nothing behind and is reported by
+    One save is in flight at most; a second waits for it. A save that fails leaves no files and is reported by
     :meth:`poll`, which raises after ``failures`` of them in a row. ``say`` gets the lines that a user should read.
     """
 
@@ -214,7 +214,7 @@ class Store:
     def _work(self, job: Job) -> None:
         """Write in the background, clean up, and leave the outcome for :meth:`poll`."""
         # `Thread.start` returns to training only when this thread lets go of the interpreter, which it would otherwise
-        # do after 5 ms of its own work.
+        # do after 5 ms of work.
         job.may_begin.wait()
         started = time.perf_counter()
         try:
@@ -290,7 +290,7 @@ class Store:
     # -- keeping -------------------------------------------------------------------------------------------------
 
     def sweep(self) -> None:
-        """Remove what dead saves and half-done deletions left behind."""
+        """Remove what dead saves and half-done deletions left."""
         for name in self.disk.names(self.folder):
             if not name.startswith("."):
                 self._highest = max([self._highest, *map(int, re.findall(r"-(\d+)", name))])

@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _complete(args: argparse.Namespace) -> None:
     """Read what several flags say together, and refuse what contradicts itself."""
-    if getattr(args, "config_file", None) is not None:  # what stands where CONFIG would is the first key=value
+    if getattr(args, "config_file", None) is not None:  # the word in CONFIG's position is the first key=value
         args.config, args.overrides = args.config_file, [*filter(None, [args.config]), *args.overrides]
     if args.config is None:
         raise UserError("which config? `etude train CONFIG`; `etude init DIR` makes one")

@@ -18,7 +18,7 @@ def read(
 ) -> Tree:
     """Read config files, the later over the earlier, apply the overrides, then resolve choices and references.
 
-    ``environment`` stands in for ``os.environ``. ``may_be_new`` says whether an override may set a key that the
+    ``environment`` replaces ``os.environ``. ``may_be_new`` says whether an override may set a key that the
     config does not write without a ``+``.
     """
     from etude.config.choices import require_groups, resolve_choices, split_groups

@@ -1,4 +1,4 @@
-"""Finds the ``imports`` of a config: modules, or files beside it, that register user-defined components.
+"""Finds the ``imports`` of a config: modules, or files next to it, that register user-defined components.
 
 Here they are only found, not imported, so that ``check`` can look into them without running them.
 """
@@ -33,7 +33,7 @@ def find_imports(
 ) -> tuple[list[Import], list[Finding]]:
     """Return every entry of ``imports`` with its file, and a finding for each entry without one.
 
-    ``files`` are those the config was read from: an import is looked for beside them, and in the folders that entries
+    ``files`` are those the config was read from: an import is looked for next to them, and in the folders that entries
     before it name (``../parts/``).
     """
     found: list[Import] = []
@@ -76,7 +76,7 @@ def _broken(file: str | None, entry: str) -> list[Finding]:
 
 
 def locate(entry: str, place: Place, folder: str) -> Import | None:
-    """Find an import: a file (``nets.py``, ``parts/nets.py``) beside the config, a module there and on ``sys.path``."""
+    """Find an import: a file (``nets.py``) or module in the config's folder, or a module on ``sys.path``."""
     found = locate_beside(entry, place, folder)
     return found if found is not None or entry.endswith(".py") else _installed(entry, place)
 
@@ -119,7 +119,7 @@ def _installed(entry: str, place: Place) -> Import | None:
 
 
 def near_module(entry: str, folders: Sequence[str]) -> str:
-    """Return a hint for an entry that is not found: the file beside the config that was probably meant."""
+    """Return a hint for an entry that is not found: the file in the config's folder that was probably meant."""
     if os.sep in entry and not entry.endswith(".py"):
         return f"a file is written with its ending: {entry}.py"
     module = entry.removesuffix(".py")

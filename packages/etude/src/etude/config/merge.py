@@ -1,7 +1,7 @@
 """Merges configs: ``_base_`` names files that a config builds on, ``defaults`` picks files from folders of groups.
 
 Mappings merge key by key; lists and single values are replaced. A mapping with ``_replace_: true`` (or ``_delete_``)
-takes the place of what the files before it say instead of merging with it, in whichever file of the chain it stands.
+takes the place of what the files before it say instead of merging with it, in whichever file of the chain it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from etude.errors.spelling import suggest
 from etude.plan import Place
 
 BASE = "_base_"
-#: ``defaults: {optim: adamw}`` reads ``optim/adamw.yaml`` beside the config and puts it below the key ``optim``.
+#: ``defaults: {optim: adamw}`` reads ``optim/adamw.yaml`` in the config's folder and puts it below the key ``optim``.
 GROUPS = "defaults"
 #: A file may name two bases, each of these two more …
 _LONGEST_CHAIN, _MOST_FILES = 50, 300

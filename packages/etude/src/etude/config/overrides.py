@@ -147,7 +147,7 @@ def _index(tree: Tree, items: list[Any], way: Path, place: Place, *, room: int) 
 def _unknown(
     tree: Tree, path: Path, holder: Mapping[Any, Any], place: Place, *, part: str | int | None = None
 ) -> ConfigError:
-    """Report an unknown key with a similar one beside it, else one of the same name elsewhere, else how to add it."""
+    """Report an unknown key with a similar one of its section, else one of this name elsewhere, else how to add it."""
     wrong = path[-1] if part is None else part
     depth = path.index(wrong)
     names = [str(key) for key in holder]

@@ -171,7 +171,7 @@ class Evaluation:
             return {}, output, self.forward.target(batch)
 
     def _answer(self, batch: Any) -> Any:
-        """Call a model without a loss with the whole batch; one with an update of its own may take the inputs alone."""
+        """Call a model without a loss with the whole batch; with a user-defined update it may take inputs alone."""
         try:
             return self.forward.call(batch)
         except TypeError:

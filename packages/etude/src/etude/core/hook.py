@@ -251,7 +251,7 @@ class PointCalls:
             run.acting = call
             try:
                 call(run)
-            except Stopped as stop:  # a signal in the last evaluation; the hooks behind it see the end all the same
+            except Stopped as stop:  # a signal in the last evaluation; later hooks still see the end
                 if during is not None:
                     raise
                 first = first or stop

@@ -211,7 +211,7 @@ def named_hooks(hooks: Iterable[Hook]) -> list[tuple[str, Hook]]:
 
 
 def numbered(names: Iterable[str]) -> list[str]:
-    """Return the names, with a number behind each that came before: ``Ema``, ``Ema#2``."""
+    """Return the names, with a number after each repeated one: ``Ema``, ``Ema#2``."""
     seen: dict[str, int] = {}
     unique = []
     for name in names:

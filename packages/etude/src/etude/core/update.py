@@ -142,7 +142,7 @@ class Step:
         A rank's loss is weighted by its share of the batch, so that the mean over ranks is the mean over samples.
         """
         weight = weight_of(run)
-        # Ask before and settle after the backward pass, so that the vote travels with or beside the gradients. Every
+        # Ask before the backward pass and read the votes after it, so that they travel with the gradients. Every
         # rank must run the backward pass, even with a bad loss: the others wait in its all-reduce.
         run.peers.ask(run.step, bad=not self._guard.is_finite(loss))
         self.backward(loss if weight == size == 1 else loss * (weight / size))

@@ -237,7 +237,7 @@ class Fetcher:
     def _one_by_one(self, task: Task, bad: list[Bad]) -> Any:
         samples: list[Any] = []
         indices, dataset, seeders = _plain(task.indices), self.dataset, self._seeders
-        # An iterator: after a sample that raises, the loop resumes behind it.
+        # An iterator: after a sample that raises, the loop resumes after it.
         todo = zip(indices, self._numbers(task.epoch, indices) if seeders else indices, strict=True)
         while True:
             try:

@@ -33,7 +33,7 @@ _CHANGES = re.compile(
 
 
 def fingerprint_of(dataset: Any) -> str:
-    """Return a short mark of what a dataset holds; empty where nothing can be told.
+    """Return a short mark of what a dataset holds; empty where that is unknown.
 
     >>> a, b = (torch.utils.data.TensorDataset(torch.tensor(rows)) for rows in ([1, 2, 3], [1, 2, 4]))
     >>> fingerprint_of(a) == fingerprint_of(a), fingerprint_of(a) == fingerprint_of(b), fingerprint_of([1, 2, 3])

@@ -69,7 +69,7 @@ class Indexed:
 class Shared:
     """One rank's share of every batch of ``whole``: batches and their order do not depend on the number of ranks.
 
-    Shares of a batch differ by one sample at most. A rank without a sample of its own (a last batch may have fewer
+    Shares of a batch differ by one sample at most. A rank without a sample (a last batch may have fewer
     than there are ranks) is lent the first one, with the weight 0.
     """
 

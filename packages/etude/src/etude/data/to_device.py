@@ -39,5 +39,5 @@ def _copy(tensor: Tensor, device: torch.device) -> Tensor:
     if tensor.device == device or device.type == "cpu" == tensor.device.type:
         return tensor
     if device.type == "cuda" and tensor.device.type == "cpu" and not tensor.is_pinned():
-        tensor = tensor.pin_memory()  # only from pinned memory does a copy run beside the computation
+        tensor = tensor.pin_memory()  # only copies from pinned memory overlap with computation
     return tensor.to(device, non_blocking=True)

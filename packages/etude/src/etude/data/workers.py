@@ -90,7 +90,7 @@ class Worker:
         ready = [key.fileobj for key, _ in self._selector.select(deadline)]
         if not ready:
             raise TimeoutError
-        # A worker that died behind its answer is ready on both; the answer counts.
+        # A worker that died after its answer is ready on both; the answer counts.
         if self.connection not in ready:
             return None
         try:

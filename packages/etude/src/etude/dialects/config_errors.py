@@ -121,7 +121,7 @@ def _is_kind(written: str, made: str) -> bool:
 
 
 def _same_plain_values(known: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Return whether ``given`` is built from that entry, as far as plain values show."""
+    """Return whether ``given`` is built from that entry, judged by plain values."""
     plain = {key: value for key, value in known.items() if isinstance(value, str | int | float)}
     return all(key in given and given[key] == value for key, value in plain.items() if key != "type")
 

@@ -52,8 +52,8 @@ class Draft:
     def loader(self, *path: str | int, target: str, leave_out: Sequence[str] = (), **more: Any) -> dict[str, Any]:
         """Return a split of the data: the dataset at ``path``, and what is known of its batches."""
         usual = {"workers": 0, "drop_last": False, "shuffle": False, "batch_size": None}
-        told = {key: value for key, value in more.items() if usual.get(key, ...) != value}
-        return {"dataset": self.component(*path, target=target, leave_out=leave_out), **told}
+        described = {key: value for key, value in more.items() if usual.get(key, ...) != value}
+        return {"dataset": self.component(*path, target=target, leave_out=leave_out), **described}
 
     def left(self) -> Iterator[str]:
         """Yield a line for each value that is not in the native config: its place, its key and its value."""

@@ -54,7 +54,7 @@ def missing(dialect: str) -> UserError | None:
     """Return the error for a dialect of a guest that is not installed; None for a name that no guest has."""
     for guest in GUESTS:
         if dialect in guest.dialects:
-            return UserError(f"the dialect {dialect!r} is in a package of its own: {install_hint(guest.extra)}")
+            return UserError(f"the dialect {dialect!r} is in a separate package: {install_hint(guest.extra)}")
     return None
 
 

@@ -2,7 +2,7 @@
 
 Each dialect lists what it serves in ``names.json``; :mod:`etude.dialects.name_tables` describes its format. A served
 module looks its attributes up when they are first asked for, so importing ``mmcv`` imports nothing heavy.
-Files of the user below a folder of the same name (``mmtrack/core/my_optimizer.py``) stay importable beside it.
+Files of the user below a folder of the same name (``mmtrack/core/my_optimizer.py``) stay importable.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Served(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a name here and at its home, where other code looks it up: tests of projects replace names so.
 
-        Importing a submodule sets it, too; it must not hide a function of its own name.
+        Importing a submodule sets it, too; it must not hide a function of the same name.
         """
         is_submodule = isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"
         if is_submodule and name in self.__dict__.get("_table", {}):
@@ -102,19 +102,19 @@ def _lacks(module: ModuleType, name: str) -> str:
 
 
 def _home(target: str) -> tuple[ModuleType, str] | None:
-    """Return the module and attribute behind a table's entry, when the module has been imported."""
+    """Return the module and attribute that a table's entry names, when the module has been imported."""
     module, _, attribute = target.partition(":")
     found = sys.modules.get(module)
     return (found, attribute) if found is not None and attribute and "." not in attribute else None
 
 
 def _users(served: Served, name: str, value: Any) -> list[tuple[ModuleType, str]]:
-    """Return the modules behind a served one that imported ``name`` from its home: of its targets and their bases."""
-    behind = {target.partition(":")[0] for target in served._table.values()}
+    """Return the modules that imported ``name`` from its home: those of a served one's targets and their bases."""
+    owners = {target.partition(":")[0] for target in served._table.values()}
     for made in list(served.__dict__.values()):
         if isinstance(made, type):
-            behind |= {base.__module__ for base in made.__mro__}
-    found = [sys.modules[module] for module in behind if is_own(module) and module in sys.modules]
+            owners |= {base.__module__ for base in made.__mro__}
+    found = [sys.modules[module] for module in owners if is_own(module) and module in sys.modules]
     return [(module, name) for module in found if module.__dict__.get(name) is value]
 
 
@@ -167,7 +167,7 @@ class Finder:
     def _refuse_unknown(self, fullname: str, path: Sequence[str] | None) -> None:
         """Raise the error with the near names for ``from served import unknown``.
 
-        Python asks for a submodule when the module lacks the name, and would then raise an error of its own.
+        Python asks for a submodule when the module lacks the name, and would then raise another error.
         """
         parent, _, name = fullname.rpartition(".")
         module = sys.modules.get(parent)
@@ -213,7 +213,7 @@ def install() -> None:
 
 
 def _refuse_late_install() -> None:
-    """Raise an error if an original has been imported: it would stay beside Étude's, with its own registries."""
+    """Raise an error if an original has been imported: it would stay along with Étude's, with its own registries."""
     for package in packages():
         module = sys.modules.get(package)
         if module is not None and not isinstance(module, Served) and is_owned(package):
@@ -250,7 +250,7 @@ def served_modules() -> list[str]:
 
 
 def _answers(fullname: str) -> bool:
-    """Return whether Étude answers to ``fullname``. What was imported first settles it for the whole package."""
+    """Return whether Étude answers to ``fullname``. What was imported first decides for the whole package."""
     package = fullname.partition(".")[0]
     imported = sys.modules.get(package)
     if imported is not None and not isinstance(imported, Served):

@@ -24,7 +24,7 @@ Table = dict[str, dict[str, str]]
 
 
 class NameTables:
-    """The tables beside one dialect's ``names.py``, which :mod:`etude.dialects.imports` combines."""
+    """The tables next to one dialect's ``names.py``, which :mod:`etude.dialects.imports` combines."""
 
     def __init__(self, file: str, module: str) -> None:
         """Read the tables for the ``__file__`` and ``__name__`` of a dialect's ``names.py``."""

@@ -106,8 +106,8 @@ def source_in(top: str, module: str) -> tuple[str, list[str] | None] | None:
 def is_users(name: str) -> bool:
     """Return whether the user has a module of this name on ``sys.path``, as a folder or as a file."""
     parent, _, last = name.rpartition(".")
-    beside = user_folders(parent) if parent else list(_entries())
-    return bool(user_folders(name)) or any(os.path.isfile(os.path.join(folder, f"{last}.py")) for folder in beside)
+    folders = user_folders(parent) if parent else list(_entries())
+    return bool(user_folders(name)) or any(os.path.isfile(os.path.join(folder, f"{last}.py")) for folder in folders)
 
 
 def _marks(package: str) -> Mapping[str, Sequence[str]]:

@@ -1,4 +1,4 @@
-"""Joins and leaves the process group, and exchanges control messages beside gradients.
+"""Joins and leaves the process group, and exchanges control messages apart from gradients.
 
 Control messages have their own group (gloo, on the CPU), so that they need no accelerator and never block gradients.
 Every rank calls these functions in the same order; a single process returns at once.

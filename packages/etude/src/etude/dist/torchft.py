@@ -4,7 +4,7 @@ true}``).
 .. code-block:: text
 
     a replica   one process with its own folder and its own share of every batch
-    lighthouse  knows who is there (torchft_lighthouse, a process of its own)
+    lighthouse  knows who is there (torchft_lighthouse, a separate process)
     a step      quorum: who takes part · forward, backward · mean of their gradients · commit, or drop the batch
     joining     the first quorum brings weights, optimizers, counters and position of a replica that is ahead
 

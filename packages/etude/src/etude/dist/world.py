@@ -126,7 +126,7 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
 def stat_of(process: int | str) -> list[str]:
     """Return what ``/proc`` says of a process after its name, first its state; empty if the system does not tell."""
     try:
-        # The name stands in parentheses, and may have spaces and parentheses itself.
+        # The name is in parentheses, and may have spaces and parentheses itself.
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []

@@ -57,7 +57,7 @@ class UserError(EtudeError):
 
 @record
 class Finding:
-    """One mistake: where it stands, what is wrong, and what was probably meant."""
+    """One mistake: where it is, what is wrong, and what was probably meant."""
 
     at: str
     message: str

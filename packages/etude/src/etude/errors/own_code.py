@@ -26,7 +26,7 @@ def is_own(module: str | None) -> bool:
 
 
 def own_folders() -> tuple[str, ...]:
-    """Return the folders of these packages, as far as they have been imported."""
+    """Return the folders of these packages, of those that have been imported."""
     files = (getattr(sys.modules.get(name), "__file__", None) for name in sorted(_PACKAGES))
     return tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in files if file)
 

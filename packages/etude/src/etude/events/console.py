@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Console:
     """Prints log lines to standard error, above a live progress line if that is a terminal.
 
-    The live line is drawn ten times a second by a thread of its own; a step of training does nothing for it. In a
+    The live line is drawn ten times a second by a separate thread; a step of training does nothing for it. In a
     notebook records go to the log alone, because live curves show them, and the rest goes to standard output, because
     standard error looks like a mistake there.
     """

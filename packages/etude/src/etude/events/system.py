@@ -50,7 +50,7 @@ class System:
     def _clocks() -> tuple[float, float]:
         """Return the busy and the whole time of all cores."""
         with suppress(OSError, ValueError, IndexError):
-            # The columns behind, of guests, are counted in the first two already.
+            # The later columns, of guests, are counted in the first two already.
             times = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
             return sum(times) - times[3] - times[4], float(sum(times))  # without idle and waiting for disks
         return 0.0, 0.0

@@ -20,9 +20,9 @@ class Checkpoint(Periodic):
     """Saves periodically, and keeps the last ``keep`` and the ``best_k`` best by the metric ``best``.
 
     ``forever: 10ep`` also keeps one checkpoint every 10 epochs. ``save_last`` saves once more at the end.
-    ``weights_only`` saves weights beside the full checkpoints of the run. ``failures`` saves in a row may fail before
-    the run stops. With ``debug`` an exception in a step saves the state and the offending batch aside. ``folder`` keeps
-    checkpoints elsewhere than in the run's own folder: a path, or a URL that fsspec knows (``s3://bucket/run``).
+    ``weights_only`` also saves the weights alone. ``failures`` saves in a row may fail before the run stops. With
+    ``debug`` an exception in a step saves the state and the offending batch aside. ``folder`` keeps checkpoints
+    elsewhere than in the run's own folder: a path, or a URL that fsspec knows (``s3://bucket/run``).
     """
 
     priority = 110

@@ -38,7 +38,7 @@ class Ema(Hook):
     """Keeps ``average = (1 - momentum) · average + momentum · weights``, updated with every update of the weights.
 
     The average takes the place of the weights while an evaluation lasts; training and checkpoints have the weights as
-    they are, and the average is a part of its own. It starts as a copy of the weights, at ``begin`` if that is given.
+    they are, and the average is a separate part. It starts as a copy of the weights, at ``begin`` if that is given.
     ``buffers`` averages the floating-point buffers too (statistics of batch norms); otherwise the model's are used.
     With several averages in a run, all but one need ``evaluate=False``.
     """

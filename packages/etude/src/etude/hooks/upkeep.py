@@ -90,7 +90,7 @@ class Compiled(Hook):
 
     def __init__(self, losses: int = 0) -> None:
         self._before: int | None = None
-        self._losses = losses  # each is a graph of its own
+        self._losses = losses  # each is a separate graph
 
     def before_train(self, run: Run) -> None:
         self._before = torch_private.graphs()

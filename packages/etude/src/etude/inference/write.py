@@ -21,7 +21,7 @@ _RTOL, _ATOL = 1e-3, 1e-4
 
 
 def write(model: torch.nn.Module, path: Path, inputs: Inputs | None) -> str:
-    """Write ``model`` to ``path`` by its suffix and check it; a file that fails the check is not left behind."""
+    """Write ``model`` to ``path`` by its suffix and check it; a file that fails the check is removed."""
     if path.suffix not in SUFFIXES:
         raise UserError(f"{printable(str(path))}: a model is exported as {either(SUFFIXES)}")
     path.parent.mkdir(parents=True, exist_ok=True)

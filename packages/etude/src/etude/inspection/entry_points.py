@@ -48,7 +48,7 @@ def _metadata(folder: str) -> tuple[str, ...]:
 
 
 def load_entry_points(group: str) -> dict[str, Any]:
-    """Return name → the object behind it. Raise if one cannot be imported: it belongs to an installed package."""
+    """Return name → its object. Raise if one cannot be imported: it belongs to an installed package."""
     return {name: _loaded(group, name, value) for name, value in entry_points(group).items()}
 
 
@@ -58,5 +58,5 @@ def _loaded(group: str, name: str, value: str) -> Any:
         found = importlib.import_module(module)
         return getattr(found, attribute) if attribute else found
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-        raise UserError(f"{group}: {name!r} ({value}) cannot be loaded: {told}") from error
+        text = f"{type(error).__name__}: {error}"
+        raise UserError(f"{group}: {name!r} ({value}) cannot be loaded: {text}") from error

@@ -18,7 +18,7 @@ _PATHS = ("file", "files", "folder")
 
 
 def located(spec: Spec, files: Sequence[str]) -> Spec:
-    """Return ``spec`` of a dataset with its paths as they are found: beside the config, else as they are written."""
+    """Return ``spec`` of a dataset with paths relative to the config's folder, where something is there."""
     args = {key: _inside(value, files) for key, value in spec.args.items()}
     for key in _own_paths(spec):
         given = args[key]
@@ -27,11 +27,11 @@ def located(spec: Spec, files: Sequence[str]) -> Spec:
 
 
 def find_path(path: str, files: Sequence[str]) -> str:
-    """Return ``path`` beside the first of ``files`` if something is there, else as it is."""
+    """Return ``path`` in the folder of the first of ``files`` if something is there, else as it is."""
     if not files or "://" in path or os.path.isabs(os.path.expanduser(path)):
         return path
-    beside = os.path.join(os.path.dirname(files[0]), path)
-    return beside if _exists(beside) else path
+    near = os.path.join(os.path.dirname(files[0]), path)
+    return near if _exists(near) else path
 
 
 def missing_data(plan: Plan) -> Iterator[Finding]:
@@ -113,7 +113,7 @@ def _exists(path: str) -> bool:
 
 
 def near_path(path: str, files: Sequence[str] = ()) -> str:
-    """Return ``did you mean 'flats.csv'?`` for a misspelt path beside the first of ``files``, or below the current
+    """Return ``did you mean 'flats.csv'?`` for a misspelt path, relative to the first of ``files`` or to the current
     folder; empty if nothing there has a similar name."""
     for root in (os.path.dirname(files[0]) if files else "", ""):
         folder, name = os.path.split(os.path.join(root, path.rstrip("/")))

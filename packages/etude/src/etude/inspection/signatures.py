@@ -1,7 +1,7 @@
 """Reads signatures and registrations from source files, without importing anything.
 
 ``check`` reads the parameters of components here, so that it imports neither torch nor user code. Names are followed
-through imports and base classes as far as the source shows them. Where it does not, a signature is *open*, and the
+through the imports and base classes that the source shows. Where it does not, a signature is *open*, and the
 arguments of a config are not compared with it.
 """
 
@@ -56,7 +56,7 @@ class Signature:
 
     parameters: tuple[Parameter, ...] = ()
     open: bool = False
-    #: ``module:attr`` of the ancestors of a class, as far as they are known; empty for a function.
+    #: ``module:attr`` of the known ancestors of a class; empty for a function.
     bases: tuple[str, ...] = ()
     is_class: bool = True
     doc: str = ""
@@ -165,12 +165,12 @@ def _signature(target: str, folders: tuple[str, ...], known: Known) -> Signature
 
 
 def registrations(module: str, file: str, *, folders: Sequence[str] = ()) -> list[Registered]:
-    """Return what importing ``file`` as ``module`` would register, also through the files beside it that it imports."""
+    """Return what importing ``file`` as ``module`` would register, also through files that it imports."""
     return [entry for source in reached(module, file, folders=folders) for entry in registered(source)]
 
 
 def reached(module: str, file: str, *, folders: Sequence[str] = ()) -> Iterator[Source]:
-    """Yield the file, and the files of its own package or folder that importing it would import."""
+    """Yield the file, and the files of the same package or folder that importing it would import."""
     waiting, seen = [(module, file)], set()
     while waiting:
         name, path = waiting.pop(0)
@@ -253,7 +253,7 @@ class _Scan:
         return None
 
     def target_of(self, source: Source, expression: ast.expr) -> str:
-        """Return what a name or dotted name of ``source`` stands for, as ``module:attr``."""
+        """Return what a name or dotted name of ``source`` means, as ``module:attr``."""
         text = ast.unparse(expression)
         head, _, rest = text.partition(".")
         node = source.names.get(head)
@@ -304,7 +304,7 @@ class _Scan:
 
 
 def _united(parents: Iterable[Signature | None]) -> Signature | None:
-    """Return what the ``__init__`` of several parents takes: that of the first, and of the next ones as far as each
+    """Return what the ``__init__`` of several parents takes: that of the first, and of the next ones if each
     forwards what it does not know. None where a parent is not known."""
     found = Signature(forwards=True)
     for parent in parents:
@@ -342,14 +342,14 @@ def _is_decorated(node: ast.FunctionDef | ast.AsyncFunctionDef, names: Sequence[
 
 def _from_config(written: Signature) -> Signature:
     """Return the signature under ``@configurable``: ``cfg`` in place of any argument, and whatever else its
-    ``from_config``, which a subclass may replace, takes beside it."""
+    ``from_config``, which a subclass may replace, takes in addition."""
     optional = [replace(p, default="..." if p.default is None else p.default) for p in written.parameters]
     return replace(written, parameters=(Parameter("cfg", default="..."), *optional), open=True)
 
 
 def find_source(module: str, folders: Sequence[str] = ()) -> Source | None:
-    """Find the source of a module beside the config, in the current folder or on ``sys.path``, without importing its
-    parents."""
+    """Find the source of a module in the config's folder, the current one or on ``sys.path``. Its parents are not
+    imported."""
     file = _find_file(module, (*folders, os.getcwd()))
     return parse(module, file) if file else None
 
@@ -567,12 +567,12 @@ def _table(expression: ast.expr, source: Source) -> str:
 
 def _own_imports(source: Source, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield the modules that a file imports from its own package or folder, because these may register things, too."""
-    beside = os.path.dirname(source.file)
-    where = (beside, *folders, os.getcwd())
+    near = os.path.dirname(source.file)
+    where = (near, *folders, os.getcwd())
 
     def is_elsewhere(package: str) -> bool:
         file = _find_file(package, where)
-        return file != "" and not os.path.dirname(file).startswith(beside)
+        return file != "" and not os.path.dirname(file).startswith(near)
 
     own = source.module.partition(".")[0]
     for name in _imported_names(source):
@@ -580,7 +580,7 @@ def _own_imports(source: Source, folders: tuple[str, ...]) -> Iterator[tuple[str
         if top != own and is_elsewhere(top):
             continue  # not parsed: torch alone would take longer than the whole check
         file = _find_file(name, where)
-        if file and (top == own or os.path.dirname(file).startswith(beside)):
+        if file and (top == own or os.path.dirname(file).startswith(near)):
             yield name, file
 
 

@@ -21,7 +21,7 @@ from etude.plan import Place, Plan, Spec
 
 #: Packages whose classes do what their names say and run nothing that a config could name.
 _KNOWN = ("etude", "torch.nn", "torch.optim", "torch.utils.data", "torchvision", "torchmetrics", "timm")
-#: Arguments by which other packages are told to run what they download.
+#: Arguments by which other packages run what they download.
 _TRUSTING = ("trust_remote_code", "trust_repo")
 
 
@@ -48,7 +48,7 @@ def ways_in(plan: Plan, tree: Tree | None = None) -> list[Way]:
 
 
 def refuse_code(plan: Plan, tree: Tree | None = None) -> None:
-    """Raise for a plan that runs code of its own, under ``--no-python-config``."""
+    """Raise for a plan that runs user code, under ``--no-python-config``."""
     if refused := refusals(ways_in(plan, tree)):
         raise ConfigError(refused)
 
@@ -94,7 +94,7 @@ def _specs(value: Any) -> Iterator[Spec]:
 
 
 def _is_scoped(spec: Spec, plan: Plan) -> bool:
-    """Return whether a dialect of its own registries, whose names have scopes, looks this name up.
+    """Return whether a dialect with separate registries, whose names have scopes, looks this name up.
 
     What a dialect does itself, its plans call by its name: ``mcquic.Images``.
     """

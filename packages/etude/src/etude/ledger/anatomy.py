@@ -16,7 +16,7 @@ from etude.core.run import Run
 
 @dataclass
 class ModuleNote:
-    """What one module with parameters of its own did in a step; None where nothing was seen."""
+    """What one module with parameters did in a step; None where nothing was seen."""
 
     name: str
     kind: str

@@ -34,7 +34,7 @@ class Parting:
     common: int
     #: How the rows of that step differ, in words.
     what: str = ""
-    #: The step that was looked into: the one before, if it left other weights behind.
+    #: The step that was looked into: the one before, if it left different weights.
     traced: int | None = None
     cause: str = ""
     details: list[str] = field(default_factory=list)
@@ -117,7 +117,7 @@ def _starts_apart(a: Trace, b: Trace) -> bool:
 
 
 def _traces(a: tuple[Path, str], b: tuple[Path, str], step: int) -> tuple[Trace, Trace]:
-    """Trace a step in both runs, each in a process of its own."""
+    """Trace a step in both runs, each in a separate process."""
     with tempfile.TemporaryDirectory(prefix="etude-bisect-") as scratch:
         found = []
         for number, (folder, python) in enumerate((a, b)):
@@ -135,7 +135,7 @@ def _traces(a: tuple[Path, str], b: tuple[Path, str], step: int) -> tuple[Trace,
 
 
 def _explain(found: Parting, a: Trace, b: Trace) -> None:
-    """Say what differs first in the traced step: state, settings, batch, an operator, or what a hook left behind."""
+    """Say what differs first in the traced step: state, settings, batch, an operator, or what a hook changed."""
     for side, trace in (("A", a), ("B", b)):
         if trace["different"]:
             step, what = trace["different"]

@@ -45,7 +45,7 @@ class Tracing(Hook):
     def __init__(self, step: int) -> None:
         self.step = step
         self.found: dict[str, Any] = {}
-        #: Notes what the other hooks have left behind; it has to be added, too.
+        #: Notes what the other hooks have changed; it has to be added, too.
         self.last = _Leaving(self)
         self._mode: Operators | None = None
         self._handles: list[Any] = []

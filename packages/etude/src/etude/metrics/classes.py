@@ -55,7 +55,7 @@ class Confusion:
     """How often class ``i`` was taken for class ``j``: :attr:`matrix`. Records the recall of every class."""
 
     sums = ("_matrix",)
-    #: Names of the results that are known before the first evaluation; ``recall/`` stands for all that begin so.
+    #: Names of the results that are known before the first evaluation; ``recall/`` means all that begin so.
     results = ("recall/",)
 
     def __init__(self, classes: int | None = None) -> None:

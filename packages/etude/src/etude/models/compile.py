@@ -101,7 +101,7 @@ def can_compile(words: Mapping[str, Any], device: torch.device) -> bool:
 
 
 def compiled_loss(loss: Callable[..., Tensor], words: Mapping[str, Any]) -> Callable[..., Tensor]:
-    """Return ``loss`` compiled. torch compiles no bare module of its own, only what a function calls."""
+    """Return ``loss`` compiled. torch compiles none of its own modules alone, only what a function calls."""
 
     def call(output: Any, target: Any) -> Tensor:
         return loss(output, target)

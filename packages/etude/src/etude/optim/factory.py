@@ -22,7 +22,7 @@ from etude.plan import Spec
 from etude.registry import OPTIMIZERS
 
 _FUSED_DEVICES = frozenset({"cpu", "cuda", "mps", "xpu"})
-#: Said by the user, one of these settles how the update is computed.
+#: Said by the user, one of these decides how the update is computed.
 _WAYS = ("fused", "foreach", "capturable", "differentiable")
 
 

@@ -58,7 +58,7 @@ def layer_depths(model: nn.Module, names: Sequence[str]) -> dict[str, tuple[int,
     """Map name → (depth, number of depths). A model can define ``get_layer_depth(name)``.
 
     Otherwise numbered blocks (``layer1.0``, ``blocks.3``) are depths in their order; what comes before the first is
-    depth 0, what comes after the last is the deepest, and what stands between two belongs to the one before it.
+    depth 0, what comes after the last is the deepest, and a module between two belongs to the one before it.
     """
     own = getattr(model, "get_layer_depth", None)
     if callable(own):

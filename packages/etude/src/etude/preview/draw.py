@@ -159,7 +159,7 @@ def alone(values: Sequence[float]) -> list[int]:
 
 
 def _pieces(curve: Curve) -> list[list[tuple[float, float]]]:
-    """Return the parts of a curve between points that are not finite; a point alone stands twice, as a dot."""
+    """Return the parts of a curve between points that are not finite; a single point is given twice, as a dot."""
     pieces: list[list[tuple[float, float]]] = [[]]
     for x, y in curve:
         if math.isfinite(y):
@@ -187,7 +187,7 @@ def _scaled(value: float, log: bool) -> float:
 def _columns(curve: Curve, count: int) -> list[tuple[tuple[float, float] | None, bool]]:
     """Return the least and the greatest value at ``count`` places: of the points there, or of the line between them.
 
-    None stands where a line would lead to or from NaN. The flag is False where a NaN lies before a column, so that the
+    None is where a line would lead to or from NaN. The flag is False where a NaN lies before a column, so that the
     column is not joined to the one before.
     """
     first, last = curve[0][0], curve[-1][0]

@@ -16,7 +16,7 @@ from etude.plan import Plan
 from etude.preview.explain import EPOCH_POINTS, STEP_POINTS, Actor, Facts
 
 _EVALUATION = ("before_eval", "before_eval_step", "after_eval_step", "after_eval")
-#: How many numbers from both ends are told of many.
+#: How many numbers of many are listed from both ends.
 _FIRST, _LAST = 8, 2
 
 

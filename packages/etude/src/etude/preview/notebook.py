@@ -55,7 +55,7 @@ def figure(curves: Curves, *, title: str = "") -> Any:
 
 
 def _with_picture(made: Any, shown: Curves) -> Any:
-    """Return the figure with a still picture beside it, which pages made of the notebook keep."""
+    """Return the figure together with a still picture, which pages made of the notebook keep."""
     import json
 
     kind: type = optional("plotly.graph_objects", "report", "run.plot()").Figure

@@ -20,7 +20,7 @@ KINDS = ("plan", "code", "data", "environment", "metric")
 _ABSENT = "not recorded"
 #: Ends the key of a metric that has values at some steps in one run only.
 _OF_ONE = ", values of one run only"
-#: A key with what A and B have; a change of a file's text stands with B, and A is None.
+#: A key with what A and B have; a change of a file's text is in B, and A is None.
 Found = tuple[str, Any, Any]
 
 

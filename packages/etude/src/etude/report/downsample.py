@@ -23,10 +23,10 @@ def thin(
     length = len(steps)
     if low > -math.inf or high < math.inf:
         inside = (steps >= low) & (steps <= high)
-        outer, beside = (steps, values) if around is None else _arrays(around)
+        outer, around_values = (steps, values) if around is None else _arrays(around)
         before, after = np.flatnonzero(outer < low)[-1:], np.flatnonzero(outer > high)[:1]
         steps = np.concatenate([outer[before], steps[inside], outer[after]])
-        values = np.concatenate([beside[before], values[inside], beside[after]])
+        values = np.concatenate([around_values[before], values[inside], around_values[after]])
     strange = int((~np.isfinite(values)).sum())
     if len(steps) > count:
         keep = _extremes(values, count // 2)

@@ -45,7 +45,7 @@ def page(folders: Sequence[Path]) -> str:
     runs = [_Run(folder) for folder in folders]
     title = ", ".join(run.info.name for run in runs)
     shown = {head: body for head, body in _sections(runs).items() if body}
-    # The data stands in a script element, which a "</script" in a name would end.
+    # The data is in a script element, which a "</script" in a name would end.
     content = json.dumps({"runs": [run.data() for run in runs]}, allow_nan=False).replace("<", "\\u003c")
     return asset("report.html").format(
         title=escape(printable(title)),
@@ -60,7 +60,7 @@ def page(folders: Sequence[Path]) -> str:
 
 
 def _sections(runs: list[_Run]) -> dict[str, str]:
-    """Return headline → what stands below it; empty where the runs have nothing of the kind."""
+    """Return headline → what is below it; empty where the runs have nothing of the kind."""
     chart = '<div class="chart"><div id="timeline"></div></div>'
     return {
         "Overview": _overview(runs) + _notices(runs),
@@ -236,7 +236,7 @@ def _figure(path: Path, name: str) -> str:
 
 
 def _merged(runs: list[_Run], values: list[dict[str, Any]], places: list[dict[str, Any]] | None) -> str:
-    """Return one table of all runs' values: a value that all share stands once, others side by side."""
+    """Return one table of all runs' values: a value that all share is shown once, others side by side."""
     keys = list(dict.fromkeys(key for own in values for key in own))
     if not keys:
         return ""

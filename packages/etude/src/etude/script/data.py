@@ -91,7 +91,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def deals_out(data: Any) -> bool:
-    """Return whether a loader gives every rank batches of its own, as one with torch's DistributedSampler does."""
+    """Return whether a loader gives every rank different batches, as one with torch's DistributedSampler does."""
     samplers = (getattr(data, "sampler", None), getattr(getattr(data, "batch_sampler", None), "sampler", None))
     return any(isinstance(sampler, torch.utils.data.DistributedSampler) for sampler in samplers)
 

@@ -153,30 +153,30 @@ def describe_optimizer(optimizer: Any, **more: Any) -> dict[str, Any]:
         | {"tensors": len(group["params"])}
         for group in others
     ]
-    told = {key: value for key, value in more.items() if value is not None}
-    return {"type": name_of(optimizer), **_plain(own), **({"more_groups": rest} if rest else {}), **told}
+    described = {key: value for key, value in more.items() if value is not None}
+    return {"type": name_of(optimizer), **_plain(own), **({"more_groups": rest} if rest else {}), **described}
 
 
 def describe_data(data: Any, batch_size: int | None, workers: int, *, trains: bool = True) -> dict[str, Any]:
     """Return the section of one split: of a dataset with the loader's settings, of batches with their own."""
     inner = getattr(data, "dataset", None)
     dataset = data if batch_size is not None or inner is None else inner
-    told: dict[str, Any] = {"dataset": describe(dataset)}
+    described: dict[str, Any] = {"dataset": describe(dataset)}
     if hasattr(dataset, "__len__"):
-        told["dataset"]["samples"] = len(dataset)
+        described["dataset"]["samples"] = len(dataset)
     if batch_size is not None:
-        return told | {"batch_size": batch_size} | ({"workers": workers} if workers else {})
+        return described | {"batch_size": batch_size} | ({"workers": workers} if workers else {})
     if inner is not None:  # a DataLoader, or another loader around a dataset
-        told["dataset"]["loader"] = name_of(data)
-        told["dataset"]["order"] = name_of(getattr(data, "sampler", None))
+        described["dataset"]["loader"] = name_of(data)
+        described["dataset"]["order"] = name_of(getattr(data, "sampler", None))
         for key in ("batch_size", "drop_last", "num_workers"):
             value = getattr(data, key, None)
-            told["dataset"] |= {key: value} if value else {}
+            described["dataset"] |= {key: value} if value else {}
         shuffled = _ORDERS.get(type(getattr(data, "sampler", None)))
-        told |= {"shuffle": shuffled} if shuffled is (not trains) else {}
+        described |= {"shuffle": shuffled} if shuffled is (not trains) else {}
         if name_of(getattr(data, "collate_fn", None)) in COLLATES:
-            told["collate"] = describe(data.collate_fn)
-    return told
+            described["collate"] = describe(data.collate_fn)
+    return described
 
 
 def describe_metric(metric: Any) -> dict[str, Any]:
@@ -188,16 +188,20 @@ def describe_metric(metric: Any) -> dict[str, Any]:
 def describe_hook(hook: Hook) -> dict[str, Any]:
     """Return a hook with its arguments, and when it acts; a function with its point."""
     if isinstance(hook, FunctionHook):
-        told = {"type": name_of(hook.function), "point": hook.point}
+        described = {"type": name_of(hook.function), "point": hook.point}
     else:
-        told = {key: value for key, value in describe(hook).items() if key not in ("every", "priority", "essential")}
-    told |= {"every": str(hook.every) if not isinstance(hook.every, int) else f"{hook.every}step"} if hook.every else {}
-    return told | ({"priority": hook.priority} if hook.priority != type(hook).priority else {})
+        described = {
+            key: value for key, value in describe(hook).items() if key not in ("every", "priority", "essential")
+        }
+    described |= (
+        {"every": str(hook.every) if not isinstance(hook.every, int) else f"{hook.every}step"} if hook.every else {}
+    )
+    return described | ({"priority": hook.priority} if hook.priority != type(hook).priority else {})
 
 
 def describe_schedule(schedules: Sequence[Schedule], stepped: Mapping[str, Any]) -> dict[str, Any]:
     """Return the phases of each value, or torch's schedulers with when they are stepped."""
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         one.target: [
             {"type": phase.curve.name, **phase.curve.args} | ({"until": str(phase.until)} if phase.until else {})
             for phase in map(_with_named_curve, one.phases)
@@ -205,8 +209,10 @@ def describe_schedule(schedules: Sequence[Schedule], stepped: Mapping[str, Any])
         for one in schedules
     }
     for by, scheduler in stepped.items():
-        told.setdefault("lr", []).append({**_plain(_scheduler_state(scheduler)), "type": name_of(scheduler), "by": by})
-    return told
+        described.setdefault("lr", []).append(
+            {**_plain(_scheduler_state(scheduler)), "type": name_of(scheduler), "by": by}
+        )
+    return described
 
 
 def name_of(part: Any) -> str:
@@ -231,8 +237,8 @@ def _with_named_curve(phase: Any) -> Any:
     """Return the phase of a schedule with its curve as a spec, if a script has passed an object or a function."""
     if isinstance(phase.curve, Spec):
         return phase
-    told = describe(phase.curve)
-    return replace(phase, curve=Spec(kind="schedule", name=told.pop("type"), args=told))
+    described = describe(phase.curve)
+    return replace(phase, curve=Spec(kind="schedule", name=described.pop("type"), args=described))
 
 
 def _scheduler_state(scheduler: Any) -> dict[str, Any]:
@@ -241,7 +247,7 @@ def _scheduler_state(scheduler: Any) -> dict[str, Any]:
 
 
 def _arguments(part: Any) -> dict[str, Any]:
-    """Return the arguments that an object was made with, as far as it keeps them under their names."""
+    """Return the arguments that an object was made with, if it keeps them under their names."""
     if isinstance(part, partial):
         return dict(_plain({key: value for key, value in part.keywords.items() if _is_plain(value)}))
     if hasattr(part, "__qualname__"):

@@ -111,7 +111,7 @@ def make(
     """Create the folder and record plan, config and environment. Without ``anew``, a folder keeps its first records.
 
     ``private``: readable by the owner alone, whatever the umask says. ``data``: fingerprints of the datasets by split.
-    ``flags``: what the command line decides beside the config.
+    ``flags``: what the command line decides and the config does not say.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)

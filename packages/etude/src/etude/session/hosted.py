@@ -14,7 +14,7 @@ from etude.session.watch.watchdog import start_pulse
 
 class HostedSession(Session):
     """A context around a run that drives itself: the lock and the final message. Log, checkpoints and folder have the
-    layout of its own system."""
+    layout of the other system."""
 
     private = False
     _marks: ExitStack | None = None

@@ -31,7 +31,7 @@ def summary(run: Run) -> list[str]:
 def resume_command(run: Run, options: Options, call: Sequence[str] = ()) -> str:
     """Return how to continue this run: the command that was typed, with ``--resume``; in a script, the call.
 
-    ``call`` is what ``etude.train`` was called with: the config, as it stands in a script, and the overrides.
+    ``call`` is what ``etude.train`` was called with: the config as written in a script, and the overrides.
     """
     if not options.extras:
         return _call(run, *call) if run.plan is not None else "trainer.fit(…, resume=True)"

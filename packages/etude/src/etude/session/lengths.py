@@ -17,7 +17,7 @@ from etude.units import parse
 #: How many numbers an optimizer remembers of each parameter; others two.
 _REMEMBERED = {"SGD": 1, "Adagrad": 1, "RMSprop": 1}
 _AVERAGES = ("Ema", "Swa", "EMAHook", "ModelEmaHook")
-#: Bytes beside the numbers of a tensor: its name, shape and place.
+#: Bytes in addition to the numbers of a tensor: its name, shape and place.
 _HEADER = 400
 
 

@@ -1,6 +1,6 @@
 """Finds the largest batch that fits: trains two steps with batches twice as large each time, then halves the interval.
 
-Every try is a process of its own, so a size that does not fit takes nothing else down. On a CPU, you give the limit.
+Every try is a separate process, so a size that does not fit takes nothing else down. On a CPU, you give the limit.
 """
 
 from __future__ import annotations

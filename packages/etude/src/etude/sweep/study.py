@@ -79,7 +79,7 @@ class Sweep:
         say: Callable[[str], Any] = print,
     ) -> None:
         self.settings, self.space, self.folder, self.say = settings, space, folder, say
-        self._patience, self._told_settled = patience, False
+        self._patience, self._said_stable = patience, False
         self._optuna = optional("optuna", "sweep", "etude sweep")
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -244,11 +244,11 @@ class Sweep:
         ended.sort(key=lambda one: one.datetime_complete)
         if self._patience is None or not self._completed():
             return False
-        settled = len(ended) - 1 - ended.index(self.study.best_trial) >= self._patience
-        if settled and not self._told_settled:
-            self._told_settled = True
+        is_stable = len(ended) - 1 - ended.index(self.study.best_trial) >= self._patience
+        if is_stable and not self._said_stable:
+            self._said_stable = True
             self.say(f"{counted(self._patience, 'trial')} in a row brought nothing better")
-        return settled
+        return is_stable
 
     def _started(self) -> list[Any]:
         return [one for one in self.study.get_trials(deepcopy=False) if one.state.name != "WAITING"]
@@ -295,11 +295,11 @@ class TrialProcess:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as out:
             # A trial holds the lock of its log as long as it lives, for that is its output. So this waits for a trial
-            # that a sweep killed by SIGKILL has left behind, even if that one has no folder yet.
+            # that a sweep killed by SIGKILL has left, even if that one has no folder yet.
             fcntl.flock(out, fcntl.LOCK_EX)
             if self._run() is not None:
                 words.append("--resume")
-            # A session of its own: Ctrl-C reaches the sweep alone, which then stops its trials in order.
+            # A separate session: Ctrl-C reaches the sweep alone, which then stops its trials in order.
             self.process = subprocess.Popen(words, stdout=out, stderr=out, start_new_session=True)
 
     def wait(self, report: Callable[[int, float], bool], stopping: Callable[[], bool]) -> int | None:

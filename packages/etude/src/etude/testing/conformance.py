@@ -9,7 +9,7 @@
         config = "tests/tiny.mine"            # trains in seconds on the CPU, and saves checkpoints
         mistakes = {"hiden = 8": "hidden"}    # a line to add → a word that the message must have
 
-Every command runs in a process of its own, in an empty folder with a copy of the config's folder.
+Every command runs in a separate process, in an empty folder with a copy of the config's folder.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ class DialectConformance:
         for line, word in self.mistakes.items():
             here.write_text(f"{text.rstrip()}\n{line}\n")
             done = self.etude("check", here, cwd=here.parent)
-            told = done.stdout + done.stderr
-            assert done.returncode == 2 and "Traceback" not in told, told
+            output = done.stdout + done.stderr
+            assert done.returncode == 2 and "Traceback" not in output, output
             place = f"{here.name}:{here.read_text().rstrip().count(chr(10)) + 1}"
-            assert word in told and place in told, f"{line!r}: no {word!r} or {place} in {told}"
+            assert word in output and place in output, f"{line!r}: no {word!r} or {place} in {output}"
 
     def test_code_of_a_config_can_be_forbidden(self, here: Path) -> None:
         done = self.etude("check", here, "--no-python-config", cwd=here.parent)

@@ -15,11 +15,11 @@ that are views or not in host memory.
 The same thread does what follows a save (:meth:`BackgroundWriter.then`), in order, so that no pointer names an
 incomplete file, and no file is deleted before its successor exists. One save is in flight at most. Everything in
 Étude that reads checkpoints waits for it first (:func:`wait`), and so does the end of a run, also after an error. A
-failed write leaves nothing behind; :meth:`BackgroundWriter.flush` reports it to the training thread before the next
-save or at the end.
+failed write leaves no file; :meth:`BackgroundWriter.flush` reports it to the training thread before the next save or
+at the end.
 
 The bytes are those that ``torch.save`` writes for the original: the copy has the same containers, in the same order,
-and each tensor has memory of its own again, or shares it with the same ones.
+and each tensor has its own memory again, or shares it with the same ones.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _are_usual(tensors: list[torch.Tensor]) -> bool:
 
 
 def _are_alike(copies: list[torch.Tensor], tensors: list[torch.Tensor]) -> bool:
-    """Return whether the numbers of each tensor lie in memory as those of its copy, and in memory of its own."""
+    """Return whether the numbers of each tensor lie in memory as those of its copy, and in separate memory."""
     filled = [tensor for tensor in tensors if tensor.numel()]
     own = len({tensor.data_ptr() for tensor in filled}) == len(filled)
     return own and all(copy.stride() == tensor.stride() for copy, tensor in zip(copies, tensors, strict=True))

@@ -45,7 +45,7 @@ class Found:
     name: str
     path: str
     pointers: tuple[str, ...] = ()
-    #: What retention looks at beside the step: such files do not say how good they are.
+    #: What retention looks at besides the step: such files do not say how good they are.
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -93,7 +93,7 @@ class Found:
 
     @property
     def saved(self) -> str:
-        """By the file's time: the systems themselves write local times, each in a form of its own."""
+        """By the file's time: the systems themselves write local times, each in another format."""
         if "://" in self.path:
             return ""
         moment = max((os.path.getmtime(path) for path in _files(self.path) if os.path.exists(path)), default=None)
@@ -254,7 +254,7 @@ def _of_runs(folder: str, names: list[str]) -> Iterator[Found]:
 
 
 def _pointed_at(place: Disk, folder: str, pointer: str) -> str:
-    """Return the name beside ``pointer`` that it names. It is never followed out of the folder."""
+    """Return the file that ``pointer`` names in its own folder. It is never followed out of that folder."""
     path = place.join(folder, pointer)
     if isinstance(place, LocalDisk) and os.path.islink(path):
         return os.path.basename(os.readlink(path))

@@ -53,7 +53,7 @@ def _opened(path: str | os.PathLike[str], use: Callable[[IO[bytes]], Any]) -> An
     place, where = locate(name)
     try:
         if isinstance(place, LocalDisk):
-            where = os.path.realpath(where)  # a user's own link is followed; what lies behind it must be a file
+            where = os.path.realpath(where)  # a user's own link is followed; its target must be a file
             if os.path.isdir(where):
                 raise ResumeError(_about_folder(where))
         with place.open_file(where) as raw:

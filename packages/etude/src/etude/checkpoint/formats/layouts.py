@@ -38,7 +38,7 @@ class Layout:
     optimizer: str = "optimizer"
     #: Correct a number of steps by what else the checkpoint holds.
     correct: Callable[[int, Mapping[Any, Any]], int] | None = None
-    #: Files beside the checkpoints that name, or link to, one of them.
+    #: Files next to the checkpoints that name, or link to, one of them.
     pointers: Iterable[str] = ()
     #: The words before the number in names such as ``model_0000999``, where that counts from 0.
     from_zero: Iterable[str] = ()

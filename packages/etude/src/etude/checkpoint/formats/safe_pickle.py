@@ -107,7 +107,7 @@ def _plain_dict(value: dict[Any, Any], done: dict[int, Any], depth: int) -> dict
         return items
     ordered = OrderedDict(items)
     metadata = vars(value).get("_metadata")
-    if metadata is not None:  # module versions, which torch keeps beside the weights
+    if metadata is not None:  # module versions, which torch keeps with the weights
         ordered._metadata = _plain(metadata, done, depth)  # type: ignore[attr-defined]
     return ordered
 
@@ -145,7 +145,7 @@ def rebuild_tensor(storage: torch.Tensor, offset: int, size: Any, stride: Any, *
 def _rebuild_tensor_v3(
     storage: torch.Tensor, offset: int, size: Any, stride: Any, grad: Any, hooks: Any, dtype: torch.dtype, *_: Any
 ) -> torch.Tensor:
-    """Build a tensor of a newer dtype: raw bytes with the dtype beside them; the offset still counts elements."""
+    """Build a tensor of a newer dtype: raw bytes and the dtype; the offset still counts elements."""
     return rebuild_tensor(storage.view(dtype), offset, size, stride)
 
 

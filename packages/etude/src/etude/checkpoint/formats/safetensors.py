@@ -73,7 +73,7 @@ def read(
 ) -> dict[str, torch.Tensor]:
     """Return the tensors of an open file, each in its own memory.
 
-    ``watch`` sees all bytes, in order; ``metadata`` gets what the header says beside the tensors.
+    ``watch`` sees all bytes, in order; ``metadata`` gets what the header holds besides the tensors.
     """
     size = size_of(file) if size is None else size
     length, text = _read_header(file, size)

@@ -96,7 +96,7 @@ class ShardWriters(RankBarrier):
 
     def _hear(self, what: str, rank: int) -> Any:
         said = self.mail.get(f"{what}/{rank}", self.patience, f"rank {rank}")
-        # Every save has keys of its own, and the store would keep them all.
+        # Every save has new keys, and the store would keep them all.
         self.mail.forget(f"{what}/{rank}")
         return said
 

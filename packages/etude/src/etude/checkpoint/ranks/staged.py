@@ -76,7 +76,7 @@ def _put(made: dict[str, Any], original: Mapping[str, Any], way: Way, value: Any
 
 
 def own_part(state: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """Return what belongs to this rank of a state of the whole model; what has numbers is told apart when it is
+    """Return what belongs to this rank of a state of the whole model; numbered entries are separated when the state is
     loaded."""
     made = dict(state)
     names = set(run.model.state_dict())

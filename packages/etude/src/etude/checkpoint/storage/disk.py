@@ -163,7 +163,7 @@ def remove_tree(path: str) -> None:
     if not stat.S_ISDIR(info.st_mode):
         remove(path)
         return
-    # Each file is a call of its own, so that a test can end the process between any two.
+    # Each file is a separate call, so that a test can end the process between any two.
     for name in os.listdir(path):
         remove_tree(os.path.join(path, name))
     ask("rmdir", path)
@@ -173,7 +173,7 @@ def remove_tree(path: str) -> None:
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], Any], *, mode: int = 0o600) -> None:
     """Write ``path`` with ``write(file)``, completely or not at all.
 
-    A temporary file beside the target is filled, synced and renamed; when anything fails it is removed and what was
+    A temporary file in the same folder is filled, synced and renamed; when anything fails it is removed and what was
     at ``path`` before is untouched. A link at ``path`` is followed once, so that its target is replaced. The file is
     the owner's alone; ``mode=0o666`` leaves that to the umask, as for files that others are to load.
     """

@@ -141,7 +141,7 @@ def _write_below(folder: str, state: Mapping[str, Any], manifest: Manifest, pref
 
 
 def _write_dcp(target: str, state: dict[str, Any]) -> None:
-    """Write with torch's own writer beside the target, and rename when everything is there."""
+    """Write with torch's own writer to a temporary file, and rename when everything is there."""
     # Here, since importing it takes about two seconds.
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.state_dict_saver import save

@@ -19,7 +19,7 @@ from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
 from etude.units import human
 
-#: Where notes about an mmcv checkpoint lie beside it.
+#: The folder of notes about mmcv checkpoints, next to them.
 _NOTES = ".etude"
 
 

@@ -103,15 +103,15 @@ def _predicted(plan: Plan, count: int = 1) -> Preview:
     # Built whole, in this one process, which then says what each of the others would hold.
     built = build(replace(plan, parallel=Parallel(strategy=plan.parallel.strategy, at=plan.parallel.at)))
     facts = facts_of(built)
-    told = bool(facts.steps_per_epoch) and (facts.total_steps is not None or plan.train.epochs is not None)
-    acts = story(plan, facts) if told else ()
+    is_known = bool(facts.steps_per_epoch) and (facts.total_steps is not None or plan.train.epochs is not None)
+    acts = story(plan, facts) if is_known else ()
     blocks = [
         [*_length(plan, facts), *of_processes(asked, plan, count), *of_mesh(plan, built.model, count)],
         layers_of(built),
         _groups(facts),
         _hooks(facts),
-        _times(LongRun(plan, facts) if told else None, facts),
-        _disk(LongRun(plan, facts) if told else None, plan, facts),
+        _times(LongRun(plan, facts) if is_known else None, facts),
+        _disk(LongRun(plan, facts) if is_known else None, plan, facts),
     ]
     waits = getattr(built.update, "waits", "")
     notes = [f"every step waits for the device to read its loss: {waits}"] if waits else []

@@ -44,7 +44,7 @@ def shown(found: Parting) -> list[str]:
         return [f"the same: all {counted(found.common, 'common step')} are bitwise identical"]
     lines = [f"step {found.step} is the first that differs: {found.what}"]
     if found.traced not in (None, found.step):
-        lines.append(f"the update of step {found.traced} left other weights behind")
+        lines.append(f"the update of step {found.traced} left different weights")
     if found.cause:
         lines.append(f"cause     {printable(found.cause)}")
     if found.operator is not None:

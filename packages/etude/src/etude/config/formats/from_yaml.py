@@ -1,6 +1,6 @@
 """Parses YAML with the line of every key.
 
-Scalars follow YAML 1.2: ``1e-3`` is a number, ``12:30``, ``yes`` and ``2024-01-01`` are strings. A key that stands
+Scalars follow YAML 1.2: ``1e-3`` is a number, ``12:30``, ``yes`` and ``2024-01-01`` are strings. A key that is written
 twice is refused, and so is every tag that is not plain data. Values are made from the parser's events, so that a
 file can neither recurse deeply nor grow without bound through its aliases.
 """

@@ -57,7 +57,7 @@ def set_worker_states(loader: Any, saved: Mapping[str, Any]) -> None:
 
 
 def begin(loader: Any, skip: int = 0) -> Any:
-    """Begin a pass over ``loader``, behind ``skip`` batches where it has workers."""
+    """Begin a pass over ``loader``, after ``skip`` batches where it has workers."""
     workers = workers_of(loader)
     if workers is None:
         return iter(loader)
@@ -170,7 +170,7 @@ class Passes:
         self._resumed: Mapping[str, Any] | None = None
 
     def begin(self, number: int, skip: int = 0, restart: position.Restart | None = None) -> Iterator[Any]:
-        """Begin pass ``number`` behind its first ``skip`` batches, in the order that it began with, if known."""
+        """Begin pass ``number`` after its first ``skip`` batches, in the order that it began with, if known."""
         loader, resumed = self._loader(), self._resumed
         self._resumed = None
         if resumed is not None and skip and int(resumed["number"]) == number and "began" in resumed:

@@ -58,7 +58,7 @@ class Workers:
             self.states.clear()
 
     def turn(self, number: int, skip: int) -> Turn:
-        """Return the turn of batch ``number`` of a pass that began behind ``skip`` batches."""
+        """Return the turn of batch ``number`` of a pass that began after ``skip`` batches."""
         worker, first = number % self.count, number - skip < self.count
         state = self.states.get(worker) if first else None
         return Turn(worker, state, fresh=first and state is None and not self.persist)
@@ -70,7 +70,7 @@ class Workers:
     def finish(self) -> None:
         """Ask lent workers for their generator states.
 
-        The answers come behind the batches that they have prepared in vain: in the original, too, those count.
+        The answers come after batches that were prepared in vain; these count in the original, too.
         """
         loader, self.lent = self.lent, None
         if loader is not None and loader._iterator is not None:
@@ -80,7 +80,7 @@ class Workers:
                     self.take(made)
 
     def take(self, made: Made) -> Any:
-        """Return the batch, and keep where its worker stands."""
+        """Return the batch, and keep the position of its worker."""
         self.states[made.worker] = made.state
         return made.batch
 

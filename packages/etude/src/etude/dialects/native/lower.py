@@ -45,7 +45,7 @@ SECTIONS = (
     "checkpoint", "log", "update", "loop", "init_from", "parallel",
     "ledger",
 )  # fmt: skip
-#: Keys that every config file may have beside the sections; reading has used them up.
+#: Keys that every config file may have besides the sections; reading has used them up.
 READING_KEYS = ("_base_", "defaults", "env", "extra")
 SPLITS = ("train", "val", "test")
 STRATEGIES = ("auto", "none", "ddp", "fsdp", "hsdp")
@@ -78,7 +78,7 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
 
 
 def _is_checked(key: str) -> bool:
-    """Return whether the lowering or a signature finds a misspelt ``key``; only what stands under ``extra`` is free."""
+    """Return whether the lowering or a signature finds a misspelt ``key``; only keys under ``extra`` are free."""
     return key.partition(".")[0] != "extra"
 
 
@@ -319,7 +319,7 @@ def _data(fields: Fields) -> dict[str, Loader]:
     loaders = {}
     further = [str(split) for split in fields.values if is_further(str(split))]
     for split in further if "val" not in fields else ():
-        fields.error(f"data.{split} is measured beside data.val, which is missing", key=split)
+        fields.error(f"data.{split} is measured in addition to data.val, which is missing", key=split)
     for split in (*SPLITS, *further):
         section = fields.section(split)
         if section.present:
@@ -583,7 +583,7 @@ def _init_from(tree: Tree, root: Fields) -> dict[str, Any]:
     given = {"path": fields.take("path", str), "prefix": fields.take("prefix", "str | dict", default=None)}
     given["best"] = fields.take("best", "bool | str", default=None)
     if given["path"] is None and given["best"]:
-        fields.error("init_from.best is the best of a run; which one?", hint="write path: runs/NAME beside it")
+        fields.error("init_from.best is the best of a run; which one?", hint="add path: runs/NAME")
     given |= _taken(fields, {"to": str, "strict": bool, "key": str})
     _look_for(fields, "path", given["path"])
     pairs = _renames(fields)

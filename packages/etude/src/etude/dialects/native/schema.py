@@ -32,7 +32,7 @@ SAMPLE: Mapping[str, Any] = {
     "log": {},
     "parallel": {},
 }
-#: What stands in each section, for editors and for the reference.
+#: What each section holds, for editors and for the reference.
 TEXTS = {
     "name": "name of the run and of its folder",
     "ledger": "write 32 bytes per step, so that each step can be found and replayed",

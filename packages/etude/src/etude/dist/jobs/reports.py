@@ -40,7 +40,7 @@ FOLDER, LAUNCHER, ATTEMPT, PATIENCE = "ETUDE_REPORTS", "ETUDE_LAUNCHER", "ETUDE_
 #: What a rank does that has not begun to train.
 STARTING = "starting"
 _GONE = "it is gone"
-#: Steps that this process has done, as far as anybody knows.
+#: Steps that this process is known to have done.
 steps: Callable[[], int] = lambda: 0  # noqa: E731
 _count = itertools.count()
 #: Where ranks without a launcher leave their beats.

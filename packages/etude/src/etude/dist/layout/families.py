@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from torch import nn
 
 COLUMN, ROW, SEQUENCE = "column", "row", "sequence"
-#: Family → pattern → word. What stands first decides; a name in parentheses is split only where a model has it.
+#: Family → pattern → word. The first match decides; a name in parentheses is split only where a model has it.
 FAMILIES: Mapping[str, Mapping[str, str]] = {
     "Llama": {
         "tok_embeddings": ROW, "layers.*.attention.w[qkv]": COLUMN, "layers.*.attention.wo": ROW,

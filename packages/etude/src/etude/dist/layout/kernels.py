@@ -54,7 +54,7 @@ def correct(device: str) -> None:
         handlers[op] = _nll_loss
     for op in (aten.nll_loss_backward.default, aten.nll_loss2d_backward.default):
         handlers[op] = _nll_loss_backward
-    for op in _DRAWS if device == "cpu" else ():  # on CUDA torch keeps track of its own
+    for op in _DRAWS if device == "cpu" else ():  # on CUDA torch keeps track itself
         handlers[op] = _draw
     handlers[aten._scaled_dot_product_flash_attention_for_cpu.default] = _attention
     handlers[aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = _attention

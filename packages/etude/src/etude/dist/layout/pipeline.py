@@ -266,7 +266,7 @@ class Numbered:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        # A checkpoint numbers parameters as it met them: what stands at a place among them is a number here.
+        # A checkpoint numbers parameters as it met them: the parameter at a position is a number here.
         order = [number for options in state["param_groups"] for number in options["params"]]
         places = {number: place for place, number in enumerate(order)}
         own = {number: index for index, number in enumerate(self.optimizer.etude_numbers)}

@@ -130,7 +130,7 @@ def remember(model: torch.nn.Module) -> None:
 
 
 def gradient(param: torch.Tensor) -> torch.Tensor | None:
-    """Return the gradient that ``param`` has so far. FSDP keeps that of an update which is not complete beside it:
+    """Return the gradient that ``param`` has so far. FSDP keeps that of an incomplete update separately:
     whole, and of this rank's samples alone."""
     record = _records.get(param)
     if record is None or param.grad is not None:

@@ -69,7 +69,7 @@ def units_of(model: nn.Module) -> list[str]:
 
 
 def _expanded(name: str, units: Sequence[str], at: str) -> list[str]:
-    """Return the units that a name stands for: itself, all items of a list, or ``layers.0-3``."""
+    """Return the units that a name means: itself, all items of a list, or ``layers.0-3``."""
     if name in units:
         return [name]
     match = _RANGE.match(name)

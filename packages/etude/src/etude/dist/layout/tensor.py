@@ -272,7 +272,7 @@ def _leave(module: nn.Module, inputs: Any, output: Any) -> Any:
 
 
 def plain(value: Any, *, keep_classes: bool = False) -> Any:
-    """Return a DTensor as the whole tensor that it stands for, and any other value as it is."""
+    """Return a DTensor as the whole tensor that it represents, and any other value as it is."""
     if not isinstance(value, DTensor):
         return value
     if keep_classes and value.ndim > 1 and _splits_classes(value):

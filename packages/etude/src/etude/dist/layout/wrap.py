@@ -45,7 +45,7 @@ class Wrapped:
     context: Context | None = None
     #: The ranks that hold the same layers; None: all of them.
     stage: Any = None
-    #: A parameter beside the model's, whose gradient travels with theirs: see :class:`~etude.dist.peers.Peers`.
+    #: A parameter added to the model's, whose gradient travels with theirs: see :class:`~etude.dist.peers.Peers`.
     carrier: nn.Parameter | None = None
 
 
@@ -61,7 +61,7 @@ def _whole_loss(loss: Callable[..., Any], output: Any, target: Any) -> Any:
 
 
 def strategy_of(parallel: Parallel, mesh: Mesh) -> str:
-    """Return the strategy that ``auto`` stands for here; where nobody has other samples, none of them is needed."""
+    """Return the strategy that ``auto`` means here; where nobody has other samples, none of them is needed."""
     if mesh.share[1] * mesh.sizes["context"] == 1:
         return "none"
     return "ddp" if parallel.strategy in ("auto", "none") else parallel.strategy
@@ -332,7 +332,7 @@ def require_fitting(optimizers: dict[str, torch.optim.Optimizer], strategy: str,
         name = type(optimizer).__name__
         closure = inspect.signature(optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
-            raise ConfigError(f"{name} searches with losses of its own, which differ from rank to rank", at=at)
+            raise ConfigError(f"{name} searches with its own losses, which differ from rank to rank", at=at)
         if strategy in ("fsdp", "hsdp", "split"):
             fused = any(group.get("fused") for group in optimizer.param_groups)
             if name == "Adafactor" or (name == "SGD" and fused):

@@ -49,7 +49,7 @@ class AimRun(Service):
 
 @dataclass(eq=False)
 class Aim(AimRun, Tracker):
-    """A run in the Aim repository ``repo`` (default: beside the runs); artifacts go to ``aim-artifacts`` there."""
+    """A run in the Aim repository ``repo`` (default: next to the runs); artifacts go to ``aim-artifacts`` there."""
 
     package = name = "aim"
 
@@ -58,17 +58,17 @@ class Aim(AimRun, Tracker):
     tags: Sequence[str] = ()
 
     def open(self, job: Job) -> str:
-        beside = job.folder.absolute().parent
+        parent = job.folder.absolute().parent
         known = self.begin(
             run_hash=job.known_as or None,
-            repo=self.repo or str(beside),
+            repo=self.repo or str(parent),
             experiment=self.experiment,
             system_tracking_interval=None,
             log_system_params=False,
             capture_terminal_logs=False,
         )
         if not job.known_as:
-            self.run.set_artifacts_uri((beside / "aim-artifacts").as_uri())
+            self.run.set_artifacts_uri((parent / "aim-artifacts").as_uri())
             self.run["plan"] = dict(job.plan)
             self.run["git_commit"] = job.commit
             for tag in self.tags:

@@ -120,7 +120,7 @@ class MlflowRun(Service):
 
 
 class Mlflow(MlflowRun, Tracker):
-    """A run of ``experiment`` at ``uri`` (default: ``MLFLOW_TRACKING_URI``, else a SQLite file beside the runs)."""
+    """A run of ``experiment`` at ``uri`` (default: ``MLFLOW_TRACKING_URI``, else a SQLite file next to the runs)."""
 
     package = name = "mlflow"
 
@@ -137,12 +137,12 @@ class Mlflow(MlflowRun, Tracker):
         self.experiment, self.address, self.own_tags = experiment, uri, dict(tags or {})
 
     def open(self, job: Job) -> str:
-        beside = job.folder.absolute().parent
+        parent = job.folder.absolute().parent
         self.begin(
             job.known_as,
-            uri=self.address or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{beside / 'mlflow.db'}",
+            uri=self.address or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{parent / 'mlflow.db'}",
             experiment=self.experiment,
-            location=(beside / "mlartifacts").as_uri(),
+            location=(parent / "mlartifacts").as_uri(),
             name=job.name,
         )
         if not job.known_as:

@@ -1,4 +1,4 @@
-"""Sends records to an experiment tracker from a thread of its own (see :mod:`etude.events.trackers.outbox`)."""
+"""Sends records to an experiment tracker from a separate thread (see :mod:`etude.events.trackers.outbox`)."""
 
 from __future__ import annotations
 

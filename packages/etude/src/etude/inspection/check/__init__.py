@@ -35,9 +35,9 @@ def bind_arguments(plan: Plan) -> tuple[Plan, list[Finding]]:
     registry.load_builtins()
     places = [_place_of_import(plan, number) for number in range(len(plan.imports))]
     imports, findings = find_imports(plan.imports, plan.files, places)
-    beside = list(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in plan.files))
-    named = [os.path.join(folder, entry) for folder in beside for entry in plan.imports if is_folder(entry)]
-    folders = [*beside, *map(os.path.abspath, named)]
+    near = list(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in plan.files))
+    named = [os.path.join(folder, entry) for folder in near for entry in plan.imports if is_folder(entry)]
+    folders = [*near, *map(os.path.abspath, named)]
     binder = Binder(Index(imports, folders), complete=not findings)
     bound: Plan = _with_specs(plan, binder.bind)
     binder.check_groups(bound)

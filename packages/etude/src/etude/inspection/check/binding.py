@@ -35,7 +35,7 @@ _GROUP_WORDS = ("match", "module", "kind", "depth_decay", "lr_mult", "decay_mult
 #: The method of a model that measures a batch itself.
 VALIDATION = "validation_step"
 _TARGETS = ("lr", "momentum", "weight_decay")
-#: Files beside a config that are searched for an unknown name, and their largest size.
+#: Files next to a config that are searched for an unknown name, and their largest size.
 _MOST_FILES = 200
 _LARGEST = 500_000
 
@@ -306,7 +306,7 @@ def _called_with(kind: str, signature: Signature) -> int:
 
 
 def _left_over(spec: Spec, name: str) -> str:
-    """Return a hint when the argument stands in another place than the type: it was probably left over from a base, or
+    """Return a hint when the argument is in another place than the type: it was probably left over from a base, or
     from the type that an override has replaced."""
     at, of = spec.place(name), spec.at
     if not of.file or at.file == of.file or not at.line:

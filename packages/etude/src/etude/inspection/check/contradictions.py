@@ -14,7 +14,7 @@ from etude.inspection.length import check_length, length_of
 from etude.plan import Phase, Plan, Schedule, Spec, Training
 from etude.units import Amount, parse_written
 
-#: Arguments of hooks and curves that name a result of an evaluation, and what asks for one of its own.
+#: Arguments of hooks and curves that name a result of an evaluation, and what asks for a separate one.
 _RESULT_ARGUMENTS = ("best", "metric", "monitor")
 #: Which way results of known names improve.
 _WAYS = {"min": ("loss", "rmse", "mae", "perplexity"), "max": ("accuracy", "f1", "auroc", "iou", "average_precision")}
@@ -211,7 +211,7 @@ def _losses(plan: Plan) -> Iterator[Finding]:
 
 
 def _kinds_of_targets(plan: Plan) -> Iterator[Finding]:
-    """Report a metric of classes beside a loss of numbers: one of them does not fit the targets."""
+    """Report a metric of classes with a loss of numbers: one of them does not fit the targets."""
     numbers = [spec.name for spec in plan.losses if spec.name.removesuffix("Loss") in _OF_NUMBERS]
     for spec in plan.metrics:
         if numbers and spec.name in _OF_CLASSES:

@@ -16,7 +16,7 @@ def _accuracy(args: Mapping[str, Any]) -> set[str]:
     return {"accuracy" if k == 1 else f"accuracy_top{k}" for k in (top if isinstance(top, list | tuple) else [top])}
 
 
-#: Metrics that come with Étude: what they record, by their arguments. ``name/`` stands for all that begin so.
+#: Metrics that come with Étude: what they record, by their arguments. ``name/`` means all that begin so.
 _KNOWN: Mapping[str, _Names] = {
     "Accuracy": _accuracy,
     "Confusion": lambda args: {"recall/"},

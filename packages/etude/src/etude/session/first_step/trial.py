@@ -71,7 +71,7 @@ def _tried(run: Run, batch: Any, loader: Any) -> dict[str, float] | None:
     """Return the results for one batch; None if a metric cannot compute one of so few samples."""
     tried = copy.copy(run.evaluation)
     tried.metrics = {name: _copied(metric) for name, metric in run.evaluation.metrics.items()}
-    tried._looked, tried._told = set(), set()  # what is odd is told by the evaluation itself
+    tried._looked, tried._told = set(), set()  # the evaluation itself reports what is odd
     tried.begin()
     run.batch, tried.loader = batch, loader
     tried.step(run, batch)

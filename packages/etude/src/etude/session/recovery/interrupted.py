@@ -135,7 +135,7 @@ class Watch:
 def step_before(run: Run, hook: Hook, *, most: float = math.inf) -> dict[str, Any]:
     """Return the part of a step whose hooks before ``hook`` have acted.
 
-    It holds what the other hooks look at, the batch and the outputs, as far as they can be saved and each has at most
+    It holds what the other hooks look at, the batch and the outputs, where they can be saved and each has at most
     ``most`` bytes.
     """
     acted = {id(other) for other in _until(run.hooks.after_step.hooks, hook)}
@@ -157,7 +157,7 @@ def finish_step(run: Run, step: Mapping[str, Any]) -> None:
     run.batch, run.outputs = step.get("batch"), step.get("outputs")
     # The loop, which does this, has not begun yet.
     run.model.train()
-    # Hooks see the number of the step that they belong to; the counters move on behind them.
+    # Hooks see the number of the step that they belong to; the counters move on after them.
     run.step, run.step_in_epoch, run.stage = run.step - 1, run.step_in_epoch - 1, "step"
     _begin_again(run, rest)
     run.stage = "after_step"

@@ -42,7 +42,7 @@ class Presence:
     def look(self) -> None:
         """Have the run stop after this step if its folder is gone."""
         if not self.lock.is_in_place() and self._plan is not None and _identity(self.folder / _PLAN) == self._plan:
-            with suppress(OSError, FolderInUse):  # what stands in the way is told below
+            with suppress(OSError, FolderInUse):  # the reason is reported below
                 self.lock.retake()  # someone has deleted the lock alone
         if not self.lost and self.is_gone():
             self.lost = f"{printable(str(self.folder))} was deleted, emptied or moved while the run trained"

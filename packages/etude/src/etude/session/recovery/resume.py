@@ -202,7 +202,7 @@ class Resume:
 
 
 def _reached_steps(folder: Path | None) -> int:
-    """Return how far the previous attempt came: the records lag behind the last step, its own note does not."""
+    """Return how far the previous attempt came: the records are older than the last step, its own note is not."""
     if folder is None:
         return 0
     return max(recorded_steps(folder), Attempts(folder, say=print).reached())
@@ -218,8 +218,8 @@ def _new_settings(run: Run) -> dict[str, list[dict[str, Any]]]:
 
 def _apply_settings(run: Run, settings: dict[str, list[dict[str, Any]]]) -> None:
     for name, optimizer in run.optimizers.items():
-        for settled, own in zip(optimizer.param_groups, settings[name], strict=True):
-            settled.update(own)
+        for loaded, own in zip(optimizer.param_groups, settings[name], strict=True):
+            loaded.update(own)
 
 
 def _rescale(state: dict[str, Any], before: int, after: int) -> None:

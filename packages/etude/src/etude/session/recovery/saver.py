@@ -81,7 +81,7 @@ class Saver:
         self._place, self._held_at = (run.done, run.epochs_done), -1
 
     def save_failed(self, run: Run) -> None:
-        """Save the state inside a step that failed, with its batch, beside the other checkpoints."""
+        """Save the state inside a step that failed, with its batch, next to the other checkpoints."""
         self.save(run, tag=FAILED, batch=run.batch, **position_before_batch(run))
 
     def _is_here(self, run: Run) -> bool:

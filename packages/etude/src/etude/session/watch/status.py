@@ -191,7 +191,7 @@ def write_facts(folder: Path, run: Run, tree: Tree | None) -> None:
 
 
 def _steps(every: str | int | Amount | None, steps_per_epoch: int | None) -> int | None:
-    """Return after how many steps a hook acts again; None for one that acts by the clock, or at points of its own."""
+    """Return after how many steps a hook acts again; None for one that acts by the clock, or at other points."""
     try:
         return parse(every).steps(steps_per_epoch) if every is not None else None
     except (ConfigError, ValueError):
