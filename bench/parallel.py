@@ -1,10 +1,11 @@
 """Models split over processes, native ones and LiBai's: against one process, against torch by hand, killed, resumed.
 
-    python bench/parallel.py [--only curves,shares,kills,cost,memory,libai] [--steps 200] [--kills 20] [--json FILE]
+    python bench/parallel.py [--only curves,shares,kills,bits,cost,memory,libai] [--steps 200] [--kills 20] [--json FILE]
 
 curves   losses and gathered weights of SGD and AdamW, with dropout 0.1, against one process (PARALLEL: every layout)
 shares   elements of parameters that a rank holds against whole ÷ (tensor · pipeline · shares); collectives per layer
 kills    a rank is killed at a random step under one layout, the run resumes under another: against an undisturbed one
+bits     the same bits on 1, 2 and 4 processes with `virtual_ranks: 4`; what a step costs over ddp
 cost     seconds of CPU of a step of Étude over the same step by hand on torch, in the same processes in turn
 memory   AdamW under a limit of memory (`ulimit -v`) that one process does not fit in, and each of four does
 libai    LiBai's model families, by bench/parallel_libai.py
@@ -55,7 +56,7 @@ log: {every: 1step}
 """
 PROBE = '''
 import json, torch, etude
-from etude.dist.shards import local
+from etude.dist.layout.shards import local
 
 class Probe(etude.Hook):
     """Writes how many elements of the parameters each rank holds, and the collectives of its third step."""
@@ -201,6 +202,18 @@ def kills(bench: Bench, count: int, seed: int = 0) -> Iterator[Ratio]:
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "262144"}
 
 
+def bits(bench: Bench, args: argparse.Namespace) -> Iterator[Ratio]:
+    """SGD and AdamW with dropout, on batches of 9 of 42 samples, whose parts are uneven."""
+    for kind, optimizer in OPTIMIZERS.items():
+        words = [optimizer, f"train.steps={args.steps}", "data.train.batch_size=9", "+data.train.dataset.size=42"]
+        words += ["+parallel.virtual_ranks=4"]
+        others = [bench.train(*words, nproc=nproc) for nproc in (2, 4)]
+        same = sum(project.same_bits(bench.alone(*words), other) for other in others)
+        yield Ratio(f"{kind}, {args.steps} steps: of 2 and 4 processes, with the bits of one", float(same), at_least=2)
+    for nproc in (2, 4):
+        yield compared(f"virtual_ranks: {nproc} / ddp, {nproc} processes", "virtual", nproc, args, goal=1.15)
+
+
 def memory() -> Iterator[Ratio]:
     """Whether one process and four train under a limit of two and a half times the weights, besides torch itself.
 
@@ -268,7 +281,7 @@ class Hand:
         from torch.distributed.tensor import DTensor, Replicate, Shard
         from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-        from etude.dist import kernels
+        from etude.dist.layout import kernels
 
         kernels.correct("cpu")  # attention on a CPU, which torch's DTensor has no rule for
         column = ColwiseParallel(use_local_output=False)
@@ -386,7 +399,8 @@ def etudes(kind: str, make: Callable[[], nn.Module], steps: int, data: Any, batc
     size = distributed.get_world_size()
     parallel: dict[str, Any] = {
         "tensor": {"tensor": size}, "pipeline": {"pipeline": {"size": size, "microbatches": 4}},
-        "fsdp": {"tensor": size // 2, "strategy": "fsdp"},
+        "fsdp": {"tensor": size // 2, "strategy": "fsdp"}, "ddp": {"strategy": "ddp"},
+        "virtual": {"virtual_ranks": size},
     }[kind]  # fmt: skip
     trainer = etude.Trainer(
         model, loss=language.next_token, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-3), clip_norm=1.0,
@@ -410,12 +424,17 @@ def worker(kind: str, args: argparse.Namespace) -> None:
         torch.manual_seed(0)
         return language.Llama(width=args.width, length=args.length)
 
-    times: dict[str, list[float]] = {"by hand": [], "etude": []}
+    def ours(kind: str) -> float:
+        return etudes(kind, make, args.block, TensorData(inputs, targets), batch)
+
+    sides: list[tuple[str, Callable[[], float]]] = [
+        ("by hand", lambda: Hand(kind, make, batch).seconds(args.block, inputs, targets, batch)),
+        ("etude", lambda: ours(kind)),
+    ]
+    if kind == "virtual":
+        sides = [("ddp", lambda: ours("ddp")), ("virtual ranks", lambda: ours("virtual"))]
+    times: dict[str, list[float]] = {name: [] for name, _ in sides}
     for turn in range(args.rounds):
-        sides: list[tuple[str, Callable[[], float]]] = [
-            ("by hand", lambda: Hand(kind, make, batch).seconds(args.block, inputs, targets, batch)),
-            ("etude", lambda: etudes(kind, make, args.block, TensorData(inputs, targets), batch)),
-        ]
         for name, side in sides if turn % 2 else reversed(sides):
             times[name].append(side())
     if distributed.get_rank() == 0:
@@ -423,24 +442,31 @@ def worker(kind: str, args: argparse.Namespace) -> None:
 
 
 def cost(args: argparse.Namespace) -> Iterator[Ratio]:
-    for kind, nproc in (("tensor", 2), ("pipeline", 2), ("fsdp", 4)):
-        words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
-        words += [__file__, "--worker", kind, "--block", str(args.block), "--rounds", str(args.rounds)]
-        words += ["--width", str(args.width), "--length", str(args.length)]
-        done = subprocess.run(words, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(done.stderr[-3000:])
-        times = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
-        ratios = [own / hand for hand, own in zip(times["by hand"], times["etude"], strict=True)]
-        note = f"{1e3 * min(times['etude']):.0f} and {1e3 * min(times['by hand']):.0f} ms of CPU at best; rounds "
-        note += " ".join(f"{one:.2f}" for one in ratios)
-        name = {"tensor": "tensor 2", "pipeline": "pipeline 2", "fsdp": "fsdp 2 × tensor 2"}[kind]
-        yield Ratio(f"time of a step, Étude / by hand, {name}", statistics.median(ratios), at_most=1.02, note=note)
+    for kind, name, nproc in (
+        ("tensor", "tensor 2", 2), ("pipeline", "pipeline 2", 2), ("fsdp", "fsdp 2 × tensor 2", 4)
+    ):  # fmt: skip
+        yield compared(f"time of a step, Étude / by hand, {name}", kind, nproc, args, goal=1.02)
+
+
+def compared(name: str, kind: str, nproc: int, args: argparse.Namespace, *, goal: float) -> Ratio:
+    """Time one way to train beside another, in the same processes."""
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
+    words += [__file__, "--worker", kind, "--block", str(args.block), "--rounds", str(args.rounds)]
+    words += ["--width", str(args.width), "--length", str(args.length)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr[-3000:])
+    times = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    (other, first), (own, second) = times.items()
+    ratios = [b / a for a, b in zip(first, second, strict=True)]
+    note = f"{1e3 * min(second):.0f} ({own}) and {1e3 * min(first):.0f} ({other}) ms of CPU at best; rounds "
+    note += " ".join(f"{one:.2f}" for one in ratios)
+    return Ratio(name, statistics.median(ratios), at_most=goal, note=note)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="curves,shares,kills,cost,memory,libai")
+    parser.add_argument("--only", default="curves,shares,kills,bits,cost,memory,libai")
     parser.add_argument("--layouts", help="only those whose name has this text")
     parser.add_argument("--steps", type=int, default=20, help="of curves")
     parser.add_argument("--kills", type=int, default=20)
@@ -472,6 +498,8 @@ def main() -> None:
                 add(shares(bench))
             if "kills" in wanted:
                 add(kills(bench, args.kills, args.seed))
+            if "bits" in wanted:
+                add(bits(bench, args))
         finally:
             bench.jobs.close()
     if "cost" in wanted:

@@ -23,7 +23,7 @@ from etude.building.components import (
     import_modules,
 )
 from etude.building.data import build_loaders, length_of_epoch, length_of_run, overfit
-from etude.building.device import pick_device, seed_everything
+from etude.building.device import fix_threads, pick_device, seed_everything
 from etude.building.options import Options
 from etude.building.ranks import (
     for_world,
@@ -34,7 +34,7 @@ from etude.building.ranks import (
     start_together,
     wrap_for,
 )
-from etude.building.update import build_update, compile_options, compiled_forward, forward_of
+from etude.building.update import build_update, compile_options, compiled_forward, evaluation_of, forward_of
 from etude.core.evaluation import Evaluation
 from etude.core.hook import Hook, HookTable
 from etude.core.run import Run
@@ -62,6 +62,7 @@ def assemble(plan: Plan, options: Options) -> Run:
     plan = for_world(plan, world if place is None else World(place.number, place.count))
     import_modules(plan)
     seed_everything(plan.train)
+    fix_threads(plan.train, plan.parallel)
     device = pick_device(plan.train.device, world)
     mesh = mesh_of(plan.parallel, world)
     join_ranks(world, device)
@@ -78,7 +79,9 @@ def assemble(plan: Plan, options: Options) -> Run:
     peers = peers_of_plan(plan, world, mesh, place, wrapped, optimizers)
     # DDP sends buffers around at every call; an evaluation calls the module itself.
     seen = forward if peers is None else forward_of(wrapped, losses, model)
-    evaluation = Evaluation(seen, build_metrics(plan, device), autocast=getattr(update, "autocast", step.autocast))
+    evaluation = evaluation_of(mesh)(
+        seen, build_metrics(plan, device), autocast=getattr(update, "autocast", step.autocast)
+    )
     run = connect(
         plan.train,
         Parts(model, data, optimizers, update, step, build_loop(plan.loop), evaluation),

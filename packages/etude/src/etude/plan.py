@@ -284,6 +284,8 @@ class Parallel:
     tensor: Tensor = Tensor()
     pipeline: Pipeline = Pipeline()
     context: Context = Context()
+    #: Every batch is computed in so many parts, and comes to the same bits on 1 to that many processes; 0: no parts.
+    virtual_ranks: int = 0
     at: Place = NOWHERE
 
     @property
@@ -311,6 +313,12 @@ class Parallel:
                 at=str(next(part.at for _, part in self._splits() if part.size > 1)),
                 hint=f"start {' or '.join(map(str, near))} processes (--nproc {near[-1]})",
             )  # fmt: skip
+        if self.virtual_ranks and (processes > self.virtual_ranks or self.virtual_ranks % processes):
+            fitting = [n for n in range(1, self.virtual_ranks + 1) if self.virtual_ranks % n == 0]
+            raise ConfigError(
+                f"parallel: {processes} processes cannot share {self.virtual_ranks} virtual ranks evenly",
+                at=str(self.at), hint=f"start {', '.join(map(str, fitting))} processes, or change virtual_ranks",
+            )  # fmt: skip
         if data > 1 and self.strategy == "none":
             raise ConfigError(
                 f"parallel.strategy is none, but there are {processes} processes", at=str(self.at),
@@ -327,12 +335,21 @@ class Parallel:
     def refusals(
         self, *, precision: str = "fp32", compiled: bool = False, own_update: bool = False, losses: bool = True
     ) -> list[tuple[str, str]]:
-        """Return what a model that is split cannot do, each with what to do instead."""
+        """Return what a model that is split cannot do, or virtual ranks cannot, each with what to do instead."""
+        found: list[tuple[str, str]] = []
+        if self.virtual_ranks:
+            where = "does not work with parallel.virtual_ranks"
+            several = ((self.is_split, "a model that is split", "virtual ranks hold the whole model"),
+                       (self.strategy in ("fsdp", "hsdp"), self.strategy, "write strategy: ddp"),
+                       (self.fault_tolerant, "parallel.fault_tolerant", "leave out one of them"),
+                       (own_update, "an update of your own", "leave out one of them"),
+                       (precision == "fp16", "precision fp16", "write bf16"),
+                       (compiled, "train.compile", "leave it out"))  # fmt: skip
+            found += [(f"{what} {where}", hint) for wrong, what, hint in several if wrong]
         if not self.is_split:
-            return []
+            return found
         which = next(word for word, part in self._splits() if part.size > 1)
         where = f"does not work with a model that is split (parallel.{which})"
-        found = []
         if own_update:
             found.append((f"an update of your own {where}", "use ddp without splits"))
         if precision == "fp16":

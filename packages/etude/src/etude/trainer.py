@@ -31,8 +31,9 @@ import torch
 from etude import dialects
 from etude.build import Parts, connect
 from etude.building.options import Options
+from etude.building.update import evaluation_of
 from etude.core import loop as loops
-from etude.core.evaluation import VALIDATION, Evaluation, by_name, require_metric
+from etude.core.evaluation import VALIDATION, by_name, require_metric
 from etude.core.hook import FunctionHook, Hook, require_call
 from etude.core.predict import predict
 from etude.core.run import Run
@@ -351,7 +352,7 @@ class Trainer:
         run = self._run(loader, {}, Training(epochs=0))
         if metrics is not None:
             chosen = by_name(require_metric(metric) for metric in metrics)
-            run.evaluation = Evaluation(self.placed.plain, chosen, autocast=self.step.autocast)
+            run.evaluation = evaluation_of(self.placed.mesh)(self.placed.plain, chosen, autocast=self.step.autocast)
         return loops.evaluate(run, loader, run.evaluation)
 
     def predict(self, data: Data, *, batch_size: int | None = None) -> Any:
@@ -360,7 +361,7 @@ class Trainer:
         Samples may come with or without their targets.
         """
         require_data(data)
-        loader = loader_of(self.placed, data, size_of(data, batch_size, 256), seed=self.seed)
+        loader = loader_of(self.placed, data, size_of(data, batch_size, 256), seed=self.seed, in_parts=False)
         run = self._run(loader, {}, Training(epochs=0))
         averages = [hook for hook in self.hooks if isinstance(hook, Ema)]
         for average in averages:  # the weights that `evaluate` measures
@@ -428,7 +429,7 @@ class Trainer:
             self.update,
             self.step,
             self.loop or (loops.epochs if training.steps is None else loops.steps),
-            Evaluation(self.placed.plain, self.metrics, autocast=self.step.autocast),
+            evaluation_of(placed.mesh)(self.placed.plain, self.metrics, autocast=self.step.autocast),
             self.hooks,
             self.parts,
         )

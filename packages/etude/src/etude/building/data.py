@@ -24,7 +24,7 @@ def build_loaders(plan: Plan, device: torch.device, mesh: Mesh, share: tuple[int
     for split in sorted(plan.data, key=lambda split: split != "train"):
         train = made["train"].dataset if "train" in made else None
         own = share if split == "train" else mesh.share
-        made[split] = _loader(split, plan.data[split], plan, device, own, train)
+        made[split] = _loader(split, plan.data[split], plan, device, own, mesh.parts, train)
     return {split: made[split] for split in plan.data}
 
 
@@ -39,7 +39,13 @@ def make_dataset(plan: Plan, spec: Spec, train: Any = None) -> Any:
 
 
 def _loader(
-    split: str, wanted: LoaderPlan, plan: Plan, device: torch.device, shard: tuple[int, int], train: Any = None
+    split: str,
+    wanted: LoaderPlan,
+    plan: Plan,
+    device: torch.device,
+    shard: tuple[int, int],
+    parts: int,
+    train: Any = None,
 ) -> Loader:
     """Build the loader of one split. ``train`` is the training dataset, if it was built before."""
     training = plan.train
@@ -60,6 +66,7 @@ def _loader(
         bad_samples=wanted.bad_samples,
         device=None if device.type == "cpu" else device,
         shard=shard,
+        parts=parts,
         limit=None if split == "train" else training.limit_batches,
         at=str(wanted.at),
         **wanted.options,

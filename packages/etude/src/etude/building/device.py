@@ -9,7 +9,7 @@ import torch
 
 from etude.dist.world import ALONE, World
 from etude.errors import ConfigError
-from etude.plan import Training
+from etude.plan import Parallel, Training
 
 _DEVICES = "write auto, cpu, cuda, cuda:1 or mps"
 
@@ -21,6 +21,13 @@ def seed_everything(training: Training) -> None:
     np.random.seed(training.seed % 2**32)
     torch.manual_seed(training.seed)
     set_computing(training)
+
+
+def fix_threads(training: Training, parallel: Parallel) -> None:
+    """Let operations have as many threads in any number of processes, where these come to the same bits: the order of
+    sums depends on threads, too."""
+    if parallel.virtual_ranks and training.threads is None:
+        torch.set_num_threads(1)
 
 
 def set_computing(training: Training) -> None:

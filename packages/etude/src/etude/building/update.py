@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from etude.building.components import KINDS, build_component
 from etude.core.cut import CutForward
+from etude.core.evaluation import Evaluation
 from etude.core.forward import Forward
 from etude.core.pipelined import PipelinedForward, PipelinedStep
 from etude.core.update import Step
+from etude.core.virtual import VirtualEvaluation, VirtualStep
 from etude.dist import group
 from etude.dist.layout.mesh import Mesh
 from etude.dist.layout.wrap import Wrapped
@@ -30,9 +33,16 @@ def forward_of(wrapped: Wrapped, losses: dict[str, Callable[..., torch.Tensor]],
     return Forward(called, losses) if wrapped.context is None else CutForward(wrapped.context, losses, called)
 
 
-def step_of(forward: Forward) -> type[Step]:
-    """Return the kind of step that such a forward pass needs."""
+def step_of(forward: Forward, mesh: Mesh, seed: int) -> Callable[..., Step]:
+    """Return what makes the step that such a forward pass needs, on such a mesh."""
+    if mesh.virtual:
+        return partial(VirtualStep, mesh=mesh, seed=seed)
     return PipelinedStep if isinstance(forward, PipelinedForward) else Step
+
+
+def evaluation_of(mesh: Mesh) -> type[Evaluation]:
+    """Return the kind of evaluation that gives the results of all ranks of such a mesh."""
+    return VirtualEvaluation if mesh.virtual else Evaluation
 
 
 def compile_options(training: Training) -> Mapping[str, Any]:
@@ -77,7 +87,7 @@ def build_update(
     """Return the native step, and the update that the plan names: that step itself, or one that may use it."""
     known = settings_of_step(plan, clippings(plan, mesh), device)
     if plan.update.name == "Step":
-        kind = step_of(forward)
+        kind = step_of(forward, mesh, plan.train.seed)
         with placed(list(plan.optimizers.values())[-1].spec.at):
             if kind is not Step:
                 return (step := kind(forward, optimizers, **known)), step

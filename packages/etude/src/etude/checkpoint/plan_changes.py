@@ -56,6 +56,8 @@ class Change:
     @property
     def harmless(self) -> bool:
         fact = self.fact or self.key
+        if fact == "parallel.virtual_ranks":
+            return False
         inside = any(fact == key or fact.startswith(f"{key}.") for key in HARMLESS)
         return inside or fact.endswith(_HARMLESS_ENDS)
 

@@ -72,6 +72,25 @@ class Evaluation:
         self._results: dict[str, list[tuple[torch.Tensor, int]]] = {}
 
     def step(self, run: Run, batch: Any) -> dict[str, Any]:
+        losses, output, target = self._passed(run, batch)
+        # Of ranks that have the same results, one counts.
+        lent = run.peers is not None and (self._weight() == 0 or not run.place.counts)
+        count = 0 if lent else count_of(target, batch)
+        if run.place.is_split:
+            output = whole_in(output)
+        self._keep(losses, count)
+        for name, pairs in all_ranks.parts(self.metrics, output, target, lent=lent).items():
+            for seen, wanted in pairs:
+                self._measure(run, name, self.metrics[name], seen, wanted)
+        return {"losses": losses, "output": output, "target": target}
+
+    def _keep(self, losses: Mapping[str, torch.Tensor], count: int) -> None:
+        kept = self._losses if self._own is None else self._results
+        for name, value in losses.items():
+            kept.setdefault(name, []).append((value.detach(), count))
+
+    def _passed(self, run: Run, batch: Any) -> tuple[dict[str, Any], Any, Any]:
+        """Return losses, output and target of a batch; a mistake in what user code returned is told with its place."""
         try:
             with self.autocast():
                 losses, output, target = self._forward(batch)
@@ -84,18 +103,10 @@ class Evaluation:
         if self._own is None and (text := wrong_loss(run, losses, trains=False)):
             raise ReturnError(text)
         self._specs, self._done = run.plan.metrics if run.plan is not None else (), run.done
-        # Of ranks that have the same results, one counts.
-        lent = run.peers is not None and (self._weight() == 0 or not run.place.counts)
-        count = 0 if lent else _count(target, batch)
-        if run.place.is_split:
-            output = whole_in(output)
-        kept = self._losses if self._own is None else self._results
-        for name, value in losses.items():
-            kept.setdefault(name, []).append((value.detach(), count))
-        for name, pairs in all_ranks.parts(self.metrics, output, target, lent=lent).items():
-            for seen, wanted in pairs:
-                self._measure(run, name, self.metrics[name], seen, wanted)
-        return {"losses": losses, "output": output, "target": target}
+        return losses, output, target
+
+    #: Computes a metric for the samples of all ranks.
+    _compute = staticmethod(all_ranks.compute)
 
     def _measure(self, run: Run, name: str, metric: Any, output: Any, target: Any) -> None:
         try:
@@ -131,7 +142,7 @@ class Evaluation:
         values |= _means(self._results)
         owners: dict[str, Any] = {}
         for name, metric in self.metrics.items():
-            result = all_ranks.compute(metric)
+            result = self._compute(metric)
             require_result(name, metric, result, at=self._place(metric))
             if getattr(metric, "remark", ""):
                 at, remark, metric.remark = self._place(metric), metric.remark, ""
@@ -287,7 +298,7 @@ def _shape(value: Any) -> str:
     return str(tuple(value.shape)) if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
 
 
-def _count(target: Any, batch: Any) -> int:
+def count_of(target: Any, batch: Any) -> int:
     for value in (target, *(batch if isinstance(batch, list | tuple) else ())):
         if isinstance(value, torch.Tensor) and value.ndim > 0:
             return int(value.shape[0])

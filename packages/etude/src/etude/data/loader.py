@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset
 
 from etude.data.fetch import Collate, Fetched, Fetcher, StreamFetcher
 from etude.data.fingerprint import fingerprints_of, mark_of
-from etude.data.order import Indexed, Sampled, SampledBatches, Shared, Source, Streamed, Task
+from etude.data.order import Indexed, Parts, Sampled, SampledBatches, Shared, Source, Streamed, Task
 from etude.data.to_device import ahead, move
 from etude.data.workers import Pool
 from etude.errors import ConfigError, DataError, SampleError, printable
@@ -39,7 +39,7 @@ class Loader:
     :meth:`load_state_dict` continues in the middle of an epoch without replaying what came before.
 
     ``set_epoch`` says which epoch comes next; without it, epochs follow one another. ``limit`` ends every epoch after
-    so many batches.
+    so many batches. With ``parts``, each batch comes as a list of so many, made apart: one for each virtual rank.
 
     >>> from etude.data.datasets.tensors import TensorData
     >>> import torch
@@ -68,6 +68,7 @@ class Loader:
         start_method: str | None = None,
         device: Any = None,
         shard: tuple[int, int] = (0, 1),
+        parts: int = 0,
         limit: int | None = None,
         at: str = "",
     ) -> None:
@@ -81,10 +82,14 @@ class Loader:
         self._require(sampler is None or not shuffle, "sampler and shuffle contradict each other; give one of them")
         self.stream = is_stream(dataset)
         #: Which of how many shares of every batch is this process's, and what the last one weighed.
-        self.shard, self.weight = shard, 1.0
+        self.shard, self.parts, self.weight = shard, parts, 1.0
+        shares, who = shard[1] * (parts or 1), "virtual ranks" if parts else "processes"
         self._require(
-            batch_size >= shard[1] or batch_sampler is not None,
-            f"a batch of {batch_size} cannot be shared among {shard[1]} processes; batch_size is that of all together",
+            batch_size >= shares or batch_sampler is not None,
+            f"a batch of {batch_size} cannot be shared among {shares} {who}; batch_size is that of all together",
+        )
+        self._require(
+            not parts or not self.stream, "a stream is read by every process: parallel.virtual_ranks needs a dataset"
         )
         self._make: Callable[[Task], Fetched]
         if self.stream:
@@ -94,9 +99,9 @@ class Loader:
             )
         else:
             self._source = self._ordered(sampler, batch_sampler, shuffle=shuffle, drop_last=drop_last)
-            if shard[1] > 1:
+            if shard[1] > 1 or parts:
                 self._require_known_order(sampler if batch_sampler is None else batch_sampler)
-                self._source = Shared(self._source, shard)
+                self._source = Shared(self._source, shard, parts or 1)
             words: dict[str, Any] = {
                 "collate": collate,
                 "seed": seed,
@@ -164,8 +169,7 @@ class Loader:
         start, state = self._start, self._stream_state
         # A restored position is for one iteration; the next begins at its first batch.
         self._start, self._stream_state, self._batch = 0, None, start
-        results = self._results(self._tasks(start, state))
-        for fetched in results if self.device is None else ahead(results, self._moved):
+        for fetched in self._results(self._tasks(start, state)):
             # Counts what is handed out, not what workers or the device have ahead.
             self._batch += 1
             self.task = next(self._ahead)
@@ -175,6 +179,13 @@ class Loader:
         self.epoch += 1
         self._batch, self._stream_state = 0, None
 
+    def _joined(self, results: Iterator[Fetched]) -> Iterator[Fetched]:
+        """Yield batches of several parts."""
+        while parts := list(islice(results, self.parts)):
+            for _ in parts[1:]:
+                next(self._ahead)
+            yield Fetched(Parts([part.batch for part in parts], [part.weight for part in parts]))
+
     def _require_a_batch(self) -> None:
         """Refuse a stream that yields nothing: the run would end at once, as if it were done."""
         if self.stream and self._batch == 0:
@@ -182,12 +193,17 @@ class Loader:
 
     def _tasks(self, start: int, state: Any) -> Iterator[Task]:
         tasks = self._source.tasks(self.epoch, start, state)
-        tasks = tasks if self.limit is None else islice(tasks, max(0, self.limit - start))
+        tasks = tasks if self.limit is None else islice(tasks, max(0, self.limit - start) * (self.parts or 1))
         # Workers and the device are ahead of what is handed out: each task waits here for its batch.
         tasks, self._ahead = tee(tasks)
         return tasks
 
     def _results(self, tasks: Iterator[Task]) -> Iterator[Fetched]:
+        results = self._checked(tasks)
+        results = results if self.device is None else ahead(results, self._moved)
+        return self._joined(results) if self.parts else results
+
+    def _checked(self, tasks: Iterator[Task]) -> Iterator[Fetched]:
         for fetched in self._made(tasks):
             if fetched.bad or fetched.failure:
                 self._count(fetched)

@@ -75,14 +75,35 @@ class Shared:
 
     whole: Source
     shard: tuple[int, int]
+    #: In how many tasks the share is dealt out: one for each virtual rank of this one.
+    parts: int = 1
 
     def __len__(self) -> int:
         return len(self.whole)
 
     def tasks(self, epoch: int, start: int, state: Any = None) -> Iterator[Task]:
         for task in self.whole.tasks(epoch, start, state):
-            mine, weight = share_of(task.indices, self.shard)
-            yield task._replace(indices=mine, weight=weight)
+            for shard in parts_of(self.shard, self.parts):
+                mine, weight = share_of(task.indices, shard)
+                yield task._replace(indices=mine, weight=weight)
+
+
+class Parts(list[Any]):
+    """The parts of a batch that belong to the virtual ranks of a process; ``weights`` are those of their samples."""
+
+    def __init__(self, parts: Iterable[Any], weights: Iterable[float]) -> None:
+        super().__init__(parts)
+        self.weights = list(weights)
+
+
+def parts_of(shard: tuple[int, int], parts: int) -> list[tuple[int, int]]:
+    """Return the shares of the virtual ranks that a process has.
+
+    >>> parts_of((1, 2), 2)
+    [(2, 4), (3, 4)]
+    """
+    rank, world = shard
+    return [(rank * parts + number, world * parts) for number in range(parts)]
 
 
 def share_of(batch: Any, shard: tuple[int, int]) -> tuple[Any, float]:
@@ -173,8 +194,8 @@ class Sliced:
     [[2, 3], [1, 2]]
     """
 
-    def __init__(self, loader: Any, shard: tuple[int, int]) -> None:
-        self.loader, self.shard, self.weight = loader, shard, 1.0
+    def __init__(self, loader: Any, shard: tuple[int, int], parts: int = 0) -> None:
+        self.loader, self.shard, self.parts, self.weight = loader, shard, parts, 1.0
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -186,8 +207,14 @@ class Sliced:
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self.loader:
-            chosen, self.weight = share_of(range(_size(batch)), self.shard)
-            yield _cut(batch, chosen.start, chosen.stop)
+            size = range(_size(batch))
+            shares = [share_of(size, shard) for shard in parts_of(self.shard, self.parts or 1)]
+            made = [_cut(batch, chosen.start, chosen.stop) for chosen, _ in shares]
+            if self.parts:
+                yield Parts(made, [weight for _, weight in shares])
+            else:
+                self.weight = shares[0][1]
+                yield made[0]
 
 
 class Limited:

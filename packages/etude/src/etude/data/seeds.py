@@ -24,6 +24,8 @@ _TWISTER = 4 * 625
 ORDER, SAMPLER, COLLATE, STREAM = -1, -2, -3, -4
 #: Keeps the streams of ranks apart from all of these: ``mix(seed, RANK, rank)``; no epoch is negative.
 RANK = -4
+#: Keeps the streams of virtual ranks apart: ``mix(seed, rank, step, VIRTUAL)``.
+VIRTUAL = -5
 
 
 def mix(*numbers: int) -> int:

@@ -16,6 +16,7 @@ import torch
 from torch import distributed
 
 from etude.dist import group
+from etude.dist.layout.shards import copy_from_first
 from etude.dist.world import World
 
 T = TypeVar("T")
@@ -124,8 +125,7 @@ class Peers:
 
     def copy_from_main(self, model: torch.nn.Module) -> None:
         """Broadcast rank 0's parameters and buffers to every rank."""
-        for tensor in (*model.parameters(), *model.buffers()):
-            distributed.broadcast(tensor.detach(), src=0)
+        copy_from_first(model)
 
     def align(self, model: torch.nn.Module) -> None:
         """Broadcast rank 0's buffers (batch-norm statistics), so that all ranks evaluate the same model."""

@@ -105,12 +105,15 @@ def loader_of(
     shuffle: bool = False,
     workers: int = 0,
     limit: int | None = None,
+    in_parts: bool = True,
 ) -> Any:
     """Return the loader of a dataset, or one around what gives batches already (``batch_size`` None)."""
+    parts = placed.mesh.parts if in_parts else 0
     if batch_size is None:
         # A loader that cannot say where it is: an exact resume reads it again up to there.
         own = data if hasattr(data, "load_state_dict") else Replay(data)
-        own = Sliced(own, placed.mesh.share) if placed.world.is_many and not deals_out(data) else own
+        if (placed.world.is_many and not deals_out(data)) or parts:
+            own = Sliced(own, placed.mesh.share, parts)
         return own if limit is None else Limited(own, limit)
     return Loader(
         data,
@@ -120,5 +123,6 @@ def loader_of(
         device=None if placed.device.type == "cpu" else placed.device,
         workers=workers,
         shard=placed.mesh.share,
+        parts=parts,
         limit=limit,
     )

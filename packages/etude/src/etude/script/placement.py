@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from etude.building.components import build_component
-from etude.building.device import pick_device, seed_everything, set_computing
+from etude.building.device import fix_threads, pick_device, seed_everything, set_computing
 from etude.building.ranks import compare_ranks, join_ranks, peers_of, wrap_for
 from etude.building.update import clippings, forward_of, settings_of_step, step_of
 from etude.config.tree import Tree
@@ -61,7 +61,7 @@ class Placement:
         # Ranks evaluate different numbers of batches. DDP would wait for the others in each, so `plain` bypasses it.
         forward, self.plain = forward_of(self._wrapped, losses), forward_of(self._wrapped, losses, self.model)
         settings = settings_of_step(plan, self._clippings(plan, clip), self.device)
-        self.step = step_of(forward)(forward, optimizers, **settings)
+        self.step = step_of(forward, self.mesh, plan.train.seed)(forward, optimizers, **settings)
         self.update = self.step if update is None else own_update(update, self.step)
 
     def _clippings(self, plan: Plan, given: Sequence[Any]) -> list[Any]:
@@ -78,6 +78,7 @@ class Placement:
             seed_everything(plan.train)
         else:
             set_computing(plan.train)
+        fix_threads(plan.train, self.parallel)
 
     def peers(self) -> Any:
         """Return the other processes; None if there are none."""

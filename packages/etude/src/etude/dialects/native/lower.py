@@ -223,8 +223,13 @@ def _parallel(fields: Fields) -> Parallel:
         tensor=_tensor(_sized(fields, "tensor")),
         pipeline=_pipeline(_sized(fields, "pipeline")),
         context=_context(_sized(fields, "context")),
+        virtual_ranks=fields.take_positive("virtual_ranks", default=None) or 0,
         at=fields.place(),
     )
+    if parallel.virtual_ranks & (parallel.virtual_ranks - 1):
+        text = f"parallel.virtual_ranks is {parallel.virtual_ranks}; sums in a fixed order need a power of two"
+        near = 1 << (parallel.virtual_ranks.bit_length() - 1)
+        fields.error(text, key="virtual_ranks", hint=f"write {near} or {2 * near}")
     if parallel.fault_tolerant and parallel.is_split:
         text = "parallel.fault_tolerant: a replica is one process, which holds the whole model"
         fields.error(text, key="fault_tolerant")

@@ -25,8 +25,10 @@ AXES = ("pipeline", "copy", "shard", "context", "tensor")
 class Mesh:
     """The sizes of all axes, and where this rank is on each of them."""
 
-    def __init__(self, rank: int, *, end: int = -1, **sizes: int) -> None:
+    def __init__(self, rank: int, *, end: int = -1, virtual: int = 0, **sizes: int) -> None:
         self.rank = rank
+        #: In how many parts every batch is computed, whichever number of processes there is; 0: one for each.
+        self.virtual = virtual
         self.sizes = {axis: sizes.get(axis, 1) for axis in AXES}
         self.size = prod(self.sizes.values())
         self.place = _coordinates(rank, self.sizes)
@@ -46,6 +48,11 @@ class Mesh:
         return self.place["copy"] * shards + self.place["shard"], copies * shards
 
     @property
+    def parts(self) -> int:
+        """Return how many virtual ranks this process has; 0 if there are none."""
+        return self.virtual // self.share[1]
+
+    @property
     def gradient(self) -> tuple[int, int]:
         """Return which of how many gradients this rank's backward pass makes; their mean is used."""
         (share, shares), parts = self.share, self.sizes["context"]
@@ -53,7 +60,11 @@ class Mesh:
 
     @property
     def stream(self) -> World:
-        """Return whose random numbers this rank draws: tensor-parallel ranks draw the same, all others their own."""
+        """Return whose random numbers this rank draws: tensor-parallel ranks draw the same, all others their own.
+
+        With virtual ranks each part of a batch draws its own, and all else is the same everywhere."""
+        if self.virtual:
+            return World()
         width = self.sizes["tensor"]
         return World(rank=self.rank // width, size=self.size // width)
 

@@ -112,6 +112,12 @@ def local(tensor: Any) -> Any:
     return tensor.to_local() if hasattr(tensor, "full_tensor") else tensor
 
 
+def copy_from_first(model: torch.nn.Module) -> None:
+    """Give every rank the parameters and buffers of the first."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        torch.distributed.broadcast(tensor.detach(), src=0)
+
+
 def forget_whole(model: torch.nn.Module) -> None:
     """Free the whole parameters that FSDP may have kept after a forward pass, so that it gathers them anew."""
     for module in model.modules():

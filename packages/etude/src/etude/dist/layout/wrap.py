@@ -70,7 +70,8 @@ def strategy_of(parallel: Parallel, mesh: Mesh) -> str:
 def mesh_of(parallel: Parallel, world: World) -> Mesh:
     """Return the mesh that the ranks of ``world`` form."""
     end = 0 if parallel.pipeline.is_vee else -1
-    return Mesh(world.rank, end=end, **parallel.sizes(world.size, local=world.local_size))
+    sizes = parallel.sizes(world.size, local=world.local_size)
+    return Mesh(world.rank, end=end, virtual=parallel.virtual_ranks, **sizes)
 
 
 def wrap(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device, *, by_hand: bool = False) -> Wrapped:
@@ -90,11 +91,13 @@ def wrap(model: nn.Module, parallel: Parallel, mesh: Mesh, device: torch.device,
     if mesh.sizes["tensor"] > 1:
         return _over_tensor(model, parallel, mesh, device, strategy)
     require_trainable(model, parallel)
+    if mesh.virtual:
+        shards.copy_from_first(model)
+        return Wrapped(model, model, lambda last: None)
     if by_hand and strategy != "ddp":
         raise ConfigError(f"an update of your own cannot be used with {strategy}", at=str(parallel.at), hint="ddp can")
     if by_hand:  # without DDP, which would do this when it is made
-        for tensor in (*model.parameters(), *model.buffers()):
-            torch.distributed.broadcast(tensor.detach(), src=0)
+        shards.copy_from_first(model)
         return Wrapped(model, model, lambda last: None, by_hand=True)
     if strategy == "ddp":
         return _data_parallel(model, parallel, device)

@@ -259,7 +259,9 @@ def _shards(plan: Plan) -> Iterator[Finding]:
         text = "parallel.compression: bf16 needs a GPU, and train.device is cpu"
         yield Finding(str(plan.parallel.at), text, "write fp16, or powersgd")
     for spec in (optimizer.spec for optimizer in plan.optimizers.values()):
-        if spec.name == "LBFGS" and (strategy not in ("auto", "none") or plan.parallel.is_split):
+        if spec.name == "LBFGS" and (
+            strategy not in ("auto", "none") or plan.parallel.is_split or plan.parallel.virtual_ranks
+        ):
             text = f"LBFGS trains in one process only (parallel.strategy: {strategy})"
             yield Finding(str(spec.at), text, "use another optimizer, or remove `parallel`")
     for text, hint in plan.parallel.refusals(
