@@ -29,6 +29,7 @@ DATASETS: dict[str, str] = {
     "Concat": "etude.data.datasets.several:Concat",
     "Csv": "etude.data.datasets.csv:Csv",
     "Digits": "etude.data.datasets.digits:Digits",
+    "Fold": "etude.data.datasets.several:Fold",
     "Idx": "etude.data.datasets.idx:Idx",
     "Jsonl": "etude.data.datasets.tables:Jsonl",
     "Parquet": "etude.data.datasets.tables:Parquet",

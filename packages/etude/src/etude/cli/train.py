@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-D", "--debug", action="store_true", help="first print every registry with its entries")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but warnings and errors")
     add_dialect(parser)
+    again = parser.add_argument_group("several runs")
+    again.add_argument("--seeds", type=positive, metavar="N", help="train N runs that differ by their seed")
+    again.add_argument(
+        "--folds", type=positive, metavar="N", help="train N runs, each with another N-th of the data held out"
+    )
     many = parser.add_argument_group("several processes")
     many.add_argument("--nproc", "--nproc-per-node", type=positive, metavar="N", help="processes on this machine")
     many.add_argument(
@@ -85,9 +90,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     with early_signals():
         _complete(args)
-        if (args.nproc or args.nnodes > 1) and "ETUDE_LAUNCHER" not in os.environ:
-            return _launch(args)
-        return _train(args)
+        start = _launcher_of(args)
+        return _train(args) if start is None else start(args)
+
+
+def _launcher_of(args: argparse.Namespace) -> Callable[[argparse.Namespace], int] | None:
+    """Return what trains in other processes, if flags ask for several runs or several ranks."""
+    if args.seeds or args.folds:
+        from etude.cli.repeats import train_repeatedly
+
+        return train_repeatedly
+    many = (args.nproc or args.nnodes > 1) and "ETUDE_LAUNCHER" not in os.environ
+    return _launch if many else None
 
 
 def _complete(args: argparse.Namespace) -> None:

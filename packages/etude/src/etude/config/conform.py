@@ -228,6 +228,8 @@ def describe(want: Want) -> str:
         return "one of " + ", ".join(map(repr, want[1:]))
     if want[0] == "union":  # a number in a config never means an object, even if the union allows a tensor
         plain = [part for part in want[1:] if part[0] != "object"]
+        numbers = [part for part in plain if part[0] != "tensor"]
+        plain = numbers if any(part[0] != "none" for part in numbers) else plain
         return " or ".join(dict.fromkeys(map(describe, plain or want[1:])))
     return _WORDS[want[0]]
 
