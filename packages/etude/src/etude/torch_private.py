@@ -8,6 +8,7 @@ are called where they are needed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,8 @@ def operator_mode() -> type[Any]:
 
 def graphs() -> int:
     """Return how many graphs ``torch.compile`` has made in this process."""
+    if "torch._dynamo.utils" not in sys.modules:  # which takes seconds to import
+        return 0
     from torch._dynamo.utils import counters
 
     return int(counters["stats"]["unique_graphs"])
@@ -106,3 +109,21 @@ def pinned(value: Any) -> Any:
     from torch.utils.data._utils.pin_memory import pin_memory
 
     return pin_memory(value)  # type: ignore[no-untyped-call]
+
+
+def collectives() -> list[dict[str, Any]]:
+    """Return the collectives that this process has begun last, as the flight recorder keeps them."""
+    import pickle
+
+    from torch._C._distributed_c10d import _dump_fr_trace  # type: ignore[attr-defined]
+
+    # Without stacks: to name functions of C++, the first dump took seven seconds.
+    return list(pickle.loads(_dump_fr_trace(True, False, False)).get("entries", ()))
+
+
+def ranks_of_groups() -> dict[str, list[int]]:
+    """Return the ranks of each process group that this process is in, by its name."""
+    from torch.distributed import distributed_c10d
+
+    ranks = distributed_c10d._world.pg_group_ranks
+    return {group.group_name: sorted(of) for group, of in ranks.items() if hasattr(group, "group_name")}

@@ -92,3 +92,14 @@ class Seen(etude.Hook):
         if self.folder:
             with open(os.path.join(self.folder, f"rank-{run.world.rank}.txt"), "a") as file:
                 file.write(f"{run.done}\n")
+
+
+class Apart(etude.Hook):
+    """Calls another collective on each rank."""
+
+    def after_step(self, run: etude.Run) -> None:
+        if run.world.rank == 0:
+            torch.distributed.all_reduce(torch.zeros(4))
+        else:
+            torch.distributed.broadcast(torch.zeros(4), src=0)
+        torch.distributed.barrier()

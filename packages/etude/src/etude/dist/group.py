@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import distributed
 
-from etude.dist.jobs import secret
+from etude.dist.jobs import collectives, secret
 from etude.dist.jobs.meeting import LOOPBACK, MEETING, listen
 from etude.dist.world import World, interface_of
 from etude.errors import ConfigError, EtudeError, Finding, PeerError, UserError, printable
@@ -63,6 +63,7 @@ def join(world: World, *, backend: str = "gloo", timeout: timedelta = PATIENCE) 
     """Join the process group. Each attempt of a launcher has its own keys, so that addresses of dead ranks are never
     read."""
     global _control, _mail
+    collectives.keep()
     if distributed.is_available() and distributed.is_initialized():
         _control = _control or distributed.new_group(backend="gloo", timeout=timeout)
         return

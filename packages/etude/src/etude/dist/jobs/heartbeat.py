@@ -15,9 +15,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from etude.dist.jobs import reports
+from etude.dist.jobs import collectives, reports
 
 _SHOWN = 12
 #: Parts of file names, innermost frame first → what a rank in it does, and whether it waits for others.
@@ -87,12 +89,13 @@ class Heartbeat:
             if now != seen:
                 seen, since = now, time.monotonic()
             still = time.monotonic() - since
-            doing, waiting, stack = self._look() if still > 2 * self.interval else ("trains", False, "")
-            reports.beat(step=self.steps(), still=still, doing=doing, waiting=waiting, stack=stack)
+            seen_now = self._look() if still > 2 * self.interval else {"doing": "trains"}
+            reports.beat(step=self.steps(), still=still, **seen_now)
 
-    def _look(self) -> tuple[str, bool, str]:
+    def _look(self) -> dict[str, Any]:
         stack = stack_of(self._main)
-        return *classify(stack, self.hook()), _shown(stack)
+        doing, waiting = classify(stack, self.hook())
+        return {"doing": doing, "waiting": waiting, "stack": _shown(stack), "calls": collectives.of_this_rank()}
 
 
 def watch_start(interval: float = 1.0) -> None:
@@ -122,7 +125,27 @@ def stack_of(thread: int) -> list[Frame]:
     with tempfile.TemporaryFile("w+b") as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
-        text = file.read().decode(errors="replace")
+        return _read_stack(file.read().decode(errors="replace"), thread)
+
+
+def keep_crash(place: Path) -> None:
+    """Let a crash of this process (an abort in C++) leave its stacks in a file for :func:`stack_of_crash`."""
+    with suppress(OSError):
+        file = open(place, "w")  # noqa: SIM115  # stays open, for the moment in which nothing can be opened
+        file.write(f"{threading.main_thread().ident}\n")
+        file.flush()
+        faulthandler.enable(file, all_threads=True)
+
+
+def stack_of_crash(place: Path) -> str:
+    """Return the stack of the main thread of a process that has crashed; empty if it has left none."""
+    with suppress(OSError, ValueError):
+        thread, _, text = place.read_text(encoding="utf-8", errors="replace").partition("\n")
+        return _shown(_read_stack(text, int(thread)))
+    return ""
+
+
+def _read_stack(text: str, thread: int) -> list[Place]:
     # It writes `Thread` or `Current thread`.
     lines = text.partition(f"hread 0x{thread:016x} ")[2].splitlines()[1:]
     found = []

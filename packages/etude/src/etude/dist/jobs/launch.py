@@ -24,13 +24,13 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from etude.dist.jobs import heartbeat, ranks, reports, secret, tether
+from etude.dist.jobs import collectives, heartbeat, ranks, reports, secret, tether
 from etude.dist.jobs.meeting import LOOPBACK, Machines, NoMeeting, OneMachine
 from etude.dist.jobs.ranks import ORDERLY
 from etude.dist.jobs.reports import Beat, Note
 from etude.dist.world import interface_of, towards
 from etude.errors import PeerError, printable
-from etude.fast_dataclass import record
+from etude.fast_dataclass import record, replace
 
 _PASSED_ON = ("SIGTERM", "SIGINT", "SIGUSR1")
 
@@ -178,12 +178,13 @@ class _Attempt:
             if seen < judge_from:
                 continue
             beats = reports.read_beats(self.place)
-            hung = [beat for beat in beats.values() if reports.idle_seconds(beat) >= patience and _is_alive(beat.pid)]
-            guilty = [beat for beat in hung if not beat.waiting or reports.silence(beat) >= patience]
+            alive = [beat for beat in beats.values() if _is_alive(beat.pid)]
+            hung = [beat for beat in alive if reports.idle_seconds(beat) >= patience]
+            guilty, why = reports.judge(alive, patience)
             # Ranks that all seem to wait for each other are to blame together in the end.
             overdue = any(reports.idle_seconds(beat) >= 2 * patience for beat in hung)
             if guilty or overdue:
-                self._hung = reports.describe_hang(guilty or hung, patience)
+                self._hung = reports.describe_hang(guilty or hung, patience, why)
                 for beat in [*guilty, *beats.values()]:
                     with suppress(ProcessLookupError):
                         os.kill(beat.pid, signal.SIGKILL)  # one that is stopped obeys nothing else
@@ -206,12 +207,22 @@ class _Attempt:
             return End(PeerError.exit_code, self._hung, lost=True)
         notes, beats = reports.read_notes(self.place), reports.read_beats(self.place)
         torn_down = self.signalled is None and _is_torn_down(rank, code, notes)
-        found = _spoken(notes, torn_down=torn_down) or _never_began(code, beats) or _gone(rank, code, notes, beats)
+        found = _spoken(notes, torn_down=torn_down) or _never_began(code, beats) or self._gone(rank, code, notes, beats)
         if found is not None:
             return found
         if notes:
             return End(PeerError.exit_code, _last_line(notes[0]), lost=True)
         return End(code or 1, f"rank {rank} on {socket.gethostname()} ended with code {code} and no message")
+
+    def _gone(self, rank: int, code: int, notes: Sequence[Note], beats: Mapping[int, Beat]) -> End | None:
+        """Return that a rank is gone; of one that has crashed with its stack, and the collectives of the others."""
+        end = _gone(rank, code, notes, beats)
+        stack = heartbeat.stack_of_crash(self.place / f"crash-{rank}.txt") if end is not None else ""
+        if end is None or not stack:
+            return end
+        others = [line for note in notes for line in collectives.last(note.rank, note.calls)]
+        lines = [f"{end.message}, in", *(f"    {line}" for line in stack.splitlines()), *others]
+        return replace(end, message="\n".join(map(printable, lines)))
 
 
 def _is_torn_down(rank: int, code: int, notes: Sequence[Note]) -> bool:
@@ -272,6 +283,8 @@ def worker(main: Callable[[list[str]], int], argv: list[str], count: int, enviro
     multiprocessing.set_start_method(None, force=True)
     reports.beat()
     heartbeat.watch_start()
+    if (place := reports.folder()) is not None:
+        heartbeat.keep_crash(place / f"crash-{environment['RANK']}.txt")
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:

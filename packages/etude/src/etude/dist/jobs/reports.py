@@ -18,8 +18,10 @@ import io
 import itertools
 import json
 import os
+import shutil
 import socket
 import stat
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,15 +33,17 @@ from pathlib import Path
 from typing import Any
 
 from etude.config.files import replace_text
-from etude.dist.jobs import slots
+from etude.dist.jobs import collectives, slots
 from etude.dist.world import World, stat_of
 from etude.errors import printable
-from etude.fast_dataclass import field, record
+from etude.fast_dataclass import field, record, replace
 
 FOLDER, LAUNCHER, ATTEMPT, PATIENCE = "ETUDE_REPORTS", "ETUDE_LAUNCHER", "ETUDE_ATTEMPT", "ETUDE_HANG_TIMEOUT"
 #: What a rank does that has not begun to train.
 STARTING = "starting"
 _GONE = "it is gone"
+#: Seconds that py-spy may take to look at a process, and how many frames are shown.
+_LOOK, _FRAMES = 10, 24
 #: Steps that this process is known to have done.
 steps: Callable[[], int] = lambda: 0  # noqa: E731
 _count = itertools.count()
@@ -57,6 +61,8 @@ class Note:
     when: float
     message: str = ""
     host: str = ""
+    #: Its last collectives, if it did not end well.
+    calls: str = ""
 
 
 @record
@@ -76,6 +82,8 @@ class Beat:
     doing: str = STARTING
     waiting: bool = False
     stack: str = ""
+    #: Its last collectives, if it makes no progress: see :mod:`etude.dist.jobs.collectives`.
+    calls: str = ""
     host: str = field(default_factory=socket.gethostname)
 
 
@@ -102,6 +110,7 @@ def leave_note(code: int, message: str = "") -> None:
     if place is None or (place / f"note-{world.rank}.json").exists():
         return
     note = Note(world.rank, code, steps(), time.time(), message, socket.gethostname())
+    note = note if not code else replace(note, calls=collectives.of_this_rank())
     with suppress(OSError):
         replace_text(place / f"note-{world.rank}.json", json.dumps(asdict(note)))
 
@@ -178,16 +187,46 @@ def silence(beat: Beat) -> float:
     return max(0.0, time.monotonic() - beat.when)
 
 
-def describe_hang(beats: Iterable[Beat], patience: float) -> str:
+def judge(beats: Iterable[Beat], patience: float) -> tuple[list[Beat], str]:
+    """Return the ranks that keep the others from going on, and what their collectives say of it."""
+    given = list(beats)
+    hung = [beat for beat in given if idle_seconds(beat) >= patience]
+    if not hung or any(silence(beat) >= patience for beat in hung):
+        return [beat for beat in hung if silence(beat) >= patience], ""
+    # Who waits has stood for a little shorter than the one that it waits for, and the other way round.
+    still = {beat.rank: beat for beat in given if idle_seconds(beat) >= patience / 2}
+    verdict = collectives.judge({rank: beat.calls for rank, beat in still.items() if beat.calls})
+    if verdict is not None:
+        return [still[rank] for rank in verdict.ranks], verdict.why
+    return [beat for beat in hung if not beat.waiting], ""
+
+
+def describe_hang(beats: Iterable[Beat], patience: float, why: str = "") -> str:
     """Name the ranks that make no progress, where, and since when."""
-    lines = []
+    lines = [why] if why else []
     for beat in beats:
         frozen = silence(beat) >= patience / 2
         doing = f"is frozen ({_state(beat.pid)})" if frozen else beat.doing
         who = f"rank {beat.rank} on {beat.host}"
         lines.append(f"{who} has not moved for {idle_seconds(beat):.0f} s after step {beat.step}: it {doing}")
-        lines += [f"    {printable(line)}" for line in beat.stack.splitlines()] if not frozen else []
+        stack = _native_stack(beat.pid) or ("" if frozen else beat.stack)
+        lines += [f"    {printable(line)}" for line in stack.splitlines()]
     return "\n".join(lines)
+
+
+def _native_stack(pid: int) -> str:
+    """Return the stack of the main thread of a process with its functions of C++, if py-spy is installed and allowed
+    to look."""
+    tool = shutil.which("py-spy") or shutil.which("py-spy", path=os.path.dirname(sys.executable))
+    if tool is None or not Path(f"/proc/{pid}").exists():
+        return ""
+    words = [tool, "dump", "--native", "--nonblocking", "--pid", str(pid)]
+    with suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run(words, capture_output=True, text=True, timeout=_LOOK, check=True).stdout
+        threads = [part for part in said.split("\nThread ") if '"MainThread"' in part.partition("\n")[0]]
+        lines = threads[0].splitlines()[1:] if threads else []
+        return "\n".join(line.rstrip() for line in lines[:_FRAMES])
+    return ""
 
 
 def suspects() -> str:
@@ -200,8 +239,8 @@ def suspects() -> str:
     gone = [beat for beat in beats if _state(beat.pid) == _GONE]
     if gone:
         return "\n".join(f"rank {beat.rank} on {beat.host} is gone, after step {beat.step}" for beat in gone)
-    hung = [beat for beat in beats if idle_seconds(beat) >= patience]
-    return describe_hang([beat for beat in hung if not beat.waiting or silence(beat) >= patience], patience)
+    guilty, why = judge([beat for beat in known if beat.rank < world.size], patience)
+    return describe_hang([beat for beat in guilty if beat.rank != world.rank], patience, why)
 
 
 def _state(pid: int) -> str:
@@ -209,13 +248,16 @@ def _state(pid: int) -> str:
     found = stat_of(pid)
     if not found:
         return _GONE if Path("/proc/self").exists() else "it does not answer"
-    words = {"T": "stopped by a signal", "t": "held by a debugger", "D": "waiting for a device", "Z": _GONE}
+    words = {
+        "T": "stopped by a signal", "t": "held by a debugger", "D": "waiting for a device", "Z": _GONE,
+        "R": "it computes in code that lets no other thread of Python run",
+    }  # fmt: skip
     return words.get(found[0], "no thread runs")
 
 
 def clear(place: Path) -> None:
     """Forget an attempt; the run's folder stays known."""
-    for path in [*place.glob("note-*.json"), *place.glob("beat-*.json")]:
+    for path in [path for kind in ("note-*.json", "beat-*.json", "crash-*.txt") for path in place.glob(kind)]:
         path.unlink(missing_ok=True)
 
 
