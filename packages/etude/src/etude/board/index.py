@@ -22,7 +22,7 @@ from etude.report.query import matching
 from etude.report.records import Curve, Records, record_files
 from etude.report.runs import RunInfo, changed_keys, find_runs, name_of, summarise, unusual_keys
 from etude.report.status import FAILED, FINISHED, RUNNING, UNKNOWN
-from etude.report.text import best_checkpoint, checkpoints, log_tail, spent_time
+from etude.report.text import best_checkpoint, checkpoints, log_tail, slow_lines, spent_time
 
 #: Larger record files are sampled, so that they open in a second.
 _WHOLE = 8 << 20
@@ -171,6 +171,7 @@ class Index:
             "error": status.get("error"),
             "warnings": status.get("warnings", []),
             "time": spent_time(status),
+            "slow": slow_lines(status, 20),
             "plan": {key: str(value) for key, value in plan_of(path).items()},
             "places": run_files.facts(path)["places"],
             "environment": run_files.environment(path),

@@ -11,7 +11,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,8 @@ class Fetched:
     error: BaseException | None = None
     end: bool = False
     state: Any = None
+    #: The sample that took longest, and the seconds, if a worker made the batch one by one.
+    slowest: tuple[Any, float] | None = None
     weight: float = 1.0
 
 
@@ -122,6 +124,10 @@ class Fetcher:
         self.collate: Collate = collate or stack
         self.fixed = collate is None and never_draws(dataset)
         self._take = self._way(collate)
+        #: Whether to read the clock before each sample, for :meth:`slowest`.
+        self.timed = False
+        self._making: tuple[Sequence[Any], list[Any]] = ((), [])
+        self._starts: list[float] = []
         self._set_epoch = getattr(dataset, "set_epoch", None)
         self._epoch: int | None = None
         self._generators = generators()
@@ -139,6 +145,18 @@ class Fetcher:
         if task.epoch != self._epoch:
             self._begin_epoch(task.epoch)
         return self._guarded(task) if self.fixed else self._seeded_batch(task)
+
+    def loading(self) -> Any:
+        """Return the sample that is being loaded, for another thread of this process; None if that is not known."""
+        indices, samples = self._making
+        return indices[len(samples)] if len(samples) < len(indices) else None
+
+    def slowest(self, task: Task) -> tuple[Any, float] | None:
+        """Return the slowest sample of the task that was done last, and its seconds; None if that is not known."""
+        starts, self._starts = [*self._starts, time.perf_counter()], []
+        took = [after - before for before, after in pairwise(starts)]
+        indices = _plain(task.indices)
+        return (indices[took.index(max(took))], max(took)) if len(took) == len(indices) else None
 
     def _begin_epoch(self, epoch: int) -> None:
         self._epoch = epoch
@@ -237,8 +255,11 @@ class Fetcher:
     def _one_by_one(self, task: Task, bad: list[Bad]) -> Any:
         samples: list[Any] = []
         indices, dataset, seeders = _plain(task.indices), self.dataset, self._seeders
+        self._making, self._starts = (indices, samples), []
         # An iterator: after a sample that raises, the loop resumes after it.
         todo = zip(indices, self._numbers(task.epoch, indices) if seeders else indices, strict=True)
+        if self.timed:
+            seeders = (lambda number: self._starts.append(time.perf_counter()), *seeders)
         while True:
             try:
                 for index, number in todo:

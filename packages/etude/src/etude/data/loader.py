@@ -117,6 +117,8 @@ class Loader:
         self.epoch = self._batch = self._start = 0
         #: What the last batch was made of: epoch, batch, indices.
         self.task: Task | None = None
+        #: Its slowest sample and the seconds that took, where a worker has made it.
+        self.slowest: tuple[Any, float] | None = None
         self._ahead: Iterator[Task] = iter(())
         self._stream_state: Any = None
 
@@ -173,7 +175,7 @@ class Loader:
             # Counts what is handed out, not what workers or the device have ahead.
             self._batch += 1
             self.task = next(self._ahead)
-            self._stream_state, self.weight = fetched.state, fetched.weight
+            self._stream_state, self.weight, self.slowest = fetched.state, fetched.weight, fetched.slowest
             yield fetched.batch
         self._require_a_batch()
         self.epoch += 1
@@ -261,6 +263,11 @@ class Loader:
     def rewind(self) -> None:
         """Forget a position inside the epoch: the next iteration begins at its first batch."""
         self._batch, self._start, self._stream_state = 0, 0, None
+
+    def loading(self) -> Any:
+        """Return the sample that this process loads at the moment, for another thread; None if that is not known."""
+        make = self._make
+        return make.loading() if isinstance(make, Fetcher) and not self.workers else None
 
     def sample_ids(self) -> list[Any]:
         """Return the samples of the last batch, for messages; an empty list for a stream."""

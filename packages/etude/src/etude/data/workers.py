@@ -24,7 +24,7 @@ import torch
 import torch.multiprocessing as multiprocessing
 from torch import Tensor
 
-from etude.data.fetch import Fetched
+from etude.data.fetch import Fetched, Fetcher
 from etude.data.order import Task
 from etude.data.shared_memory import Area, Receiver, Sender
 from etude.dist.jobs import tether
@@ -234,6 +234,9 @@ def _serve(number: int, make: Make, connection: Connection, area: Area, is_tied:
     # As in torch's own workers: several processes share the cores.
     torch.set_num_threads(1)
     sender = Sender(area)
+    timed = make if isinstance(make, Fetcher) else None
+    if timed is not None:
+        timed.timed = True
     while True:
         try:
             freed, task = pickle.loads(connection.recv_bytes())
@@ -243,6 +246,7 @@ def _serve(number: int, make: Make, connection: Connection, area: Area, is_tied:
             return
         sender.free(freed)
         answer = make(task)
+        answer.slowest = None if timed is None else timed.slowest(task)
         answer.error = None  # words cross over; exceptions of the user may not be picklable
         try:
             said = sender.message(answer)

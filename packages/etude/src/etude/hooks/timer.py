@@ -38,6 +38,8 @@ class Timer(Hook):
     def __init__(self) -> None:
         self.totals = {"step": 0.0, "data": 0.0, "evaluation": 0.0}
         self.steps = 0
+        #: When the last step had its batch.
+        self.began = perf_counter()
         self._fresh = True
         self._begin_window()
         self._measured: dict[str, float] = {}
@@ -56,12 +58,12 @@ class Timer(Hook):
         self._begin_window()
 
     def before_step(self, run: Run) -> None:
-        self._began = now = perf_counter()
+        self.began = now = perf_counter()
         self.totals["data"] += now - self._ended
 
     def after_step(self, run: Run) -> None:
         self._ended = now = perf_counter()
-        self.totals["step"] += now - self._began
+        self.totals["step"] += now - self.began
         self.steps += 1
         if self._fresh:
             self._put_gauges(run)

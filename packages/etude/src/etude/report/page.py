@@ -18,7 +18,7 @@ from etude.report.compare import plan_of
 from etude.report.downsample import thin
 from etude.report.records import CLOCK, Records
 from etude.report.runs import RunInfo, changed_keys, name_of, summarise, unusual_keys
-from etude.report.text import checkpoints, spent_time
+from etude.report.text import checkpoints, slow_lines, spent_time
 from etude.units import duration
 
 #: Points per curve in the page; more are not seen on a screen.
@@ -66,6 +66,7 @@ def _sections(runs: list[_Run]) -> dict[str, str]:
         "Overview": _overview(runs) + _notices(runs),
         **_curves(runs),
         "Where the time went": _times(runs),
+        "Slow steps": _slow(runs),
         "When hooks acted": chart if any(run.timeline() for run in runs) else "",
         "Images": _images(runs),
         "Plan": _merged(runs, [run.plan for run in runs], [run.places for run in runs]),
@@ -73,6 +74,10 @@ def _sections(runs: list[_Run]) -> dict[str, str]:
         "Hooks": _folded(runs, [run.hooks for run in runs]),
         "Environment": _merged(runs, [run.environment for run in runs], None),
     }
+
+
+def _slow(runs: list[_Run]) -> str:
+    return "".join(f"<pre>{escape(chr(10).join(lines))}</pre>" for run in runs if (lines := slow_lines(run.status, 20)))
 
 
 def _curves(runs: list[_Run]) -> dict[str, str]:

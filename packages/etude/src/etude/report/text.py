@@ -16,7 +16,7 @@ from etude.metrics.direction import is_scored
 from etude.preview.draw import text_plot
 from etude.report.records import CLOCK, Curve, Records
 from etude.report.runs import RunInfo
-from etude.units import duration
+from etude.units import counted, duration
 
 _NARROWEST = 24
 #: Seconds of a run from which on it says something where they went; as in its summary.
@@ -92,6 +92,23 @@ def time_lines(status: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def slow_lines(status: Mapping[str, Any], most: int = 5) -> list[str]:
+    """Return what is known of slow steps: the time lost by cause, and the worst steps with their evidence."""
+    slow: Any = status.get("slow")
+    try:
+        sums = sorted(slow["causes"].items(), key=lambda row: -row[1][1])
+        count, lost = sum(number for _, (number, _) in sums), sum(seconds for _, (_, seconds) in sums)
+        lines = [f"slow steps  {count} of {slow['steps']}, {lost:.1f} s lost; the median is {slow['median']:.3g} s"]
+        for cause, (number, seconds) in sums:
+            lines.append(f"  {printable(cause):<28} {seconds:>8.1f} s  {counted(number, 'step')}")
+        for one in slow["worst"][:most]:
+            why = printable(f"{one['cause']}: {one['why']}")
+            lines.append(f"  step {one['step']:.0f} took {one['seconds']:.3f} s: {why}")
+    except (TypeError, KeyError, ValueError, AttributeError):  # no step was slow, or another program wrote the file
+        return []
+    return lines
+
+
 def spent_time(status: Mapping[str, Any]) -> dict[str, float]:
     """Return the seconds by what they were spent on, as ``status.json`` tells."""
     return dict(status.get("time", {}))
@@ -113,6 +130,8 @@ def show(info: RunInfo, records: Records, names: Iterable[str], *, log: bool = F
         lines.append(f"{records.bad_lines} lines of the records cannot be read and were left out")
     if account := time_lines(status):
         lines += ["", *account]
+    if slow := slow_lines(status):
+        lines += ["", *slow]
     warned = [printable(text) for text in status.get("warnings", ())]
     if warned:
         lines += ["", "warnings", *(f"  {text}" for text in warned[:10])]

@@ -44,7 +44,7 @@ def open_status(session: Session) -> Status | None:
         spent = session.sampler.seconds
         plan = flat(session.folder.plan_text()) | {f"--{name}": value for name, value in session.flags.items()}
         status = Status(
-            run.folder, run, time_spent=spent, plan=plan, began=session.began,
+            run.folder, run, time_spent=spent, plan=plan, began=session.began, slow=session.slow.record,
             before=session.folder.before if session.options.resume is not None else None,
             whole_process=bool(session.options.extras),
         )  # fmt: skip

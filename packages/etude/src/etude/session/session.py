@@ -27,6 +27,7 @@ from etude.session.recovery.stores import Stores
 from etude.session.run_folder import RunFolder
 from etude.session.watch import wall_time
 from etude.session.watch.guards import Guards
+from etude.session.watch.slow_steps import SlowSteps
 from etude.session.watch.wall_time import Sampler
 from etude.session.watch.watchdog import start_pulse
 from etude.units import counted
@@ -93,7 +94,8 @@ class Session:
         self.stores: Stores | None = None
         self._pulse: Heartbeat | None = None
         self.status: Status | None = None
-        self.sampler = Sampler(run)
+        self.slow = SlowSteps(run, say=self._tell)
+        self.sampler = Sampler(run, self.slow)
         self._begun_at = 0
 
     def __enter__(self) -> Session:
@@ -114,7 +116,10 @@ class Session:
         random.setstate(drawn)
         self._begun_at = self.run.done
         self.sampler.seconds[wall_time.START] = time.monotonic() - self.began
-        if self.status is not None or (self.run.world.is_main and not self.options.quiet):  # else nobody reads it
+        # Other ranks say why rank 0 had to wait; of those alone nobody reads it.
+        is_read = self.status is not None or self.run.peers is not None
+        if is_read or (self.run.world.is_main and not self.options.quiet):
+            self.slow.start()
             self.sampler.start()
         if self.status is not None:
             self.status.note_start()
@@ -215,6 +220,7 @@ class Session:
 
     def _close(self, error: BaseException | None) -> None:
         self.sampler.stop()
+        self.slow.stop()
         closing = time.monotonic()
         self.console.rest()
         for loader in self.run.data.values():

@@ -23,6 +23,7 @@ export async function drawDetails() {
   const left = part("Best values", table([], Object.entries(run.best).map(([key, value]) => [key, right(number(value)), right(`step ${run.best_steps[key]}`)])));
   columns.append(left);
   if (whole) columns.append(part("Where the time went", table([], Object.entries(run.time).sort((a, b) => b[1] - a[1]).map(([key, spent]) => [key, share(spent / whole), right(`${spent.toFixed(1)} s`), right(`${(100 * spent / whole).toFixed(0)} %`)]))));
+  if (run.slow.length) columns.append(part("Slow steps", el("pre", run.slow.join("\n"))));
   if (run.checkpoints.length) left.append(el("h2", "Checkpoints"), savedTable(run));
   const environment = Object.entries(run.environment).map(([key, value]) => [el("td", key, { class: "key" }), value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value)]);
   const recorded = media.length ? [part("Recorded", await gallery(name, media))] : [];

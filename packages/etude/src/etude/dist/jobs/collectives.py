@@ -1,7 +1,7 @@
 """Compares the collectives that ranks have begun, to name the rank that did not come, or where ranks disagree.
 
 torch's flight recorder keeps the last collectives of each group of ranks, with a number, kind, shapes and types. A rank
-that makes no progress leaves them in its heartbeat (:mod:`etude.dist.jobs.heartbeat`); whoever reads the heartbeats compares
+that makes no progress leaves them in its heartbeat (:mod:`etude.dist.jobs.heartbeat`); whoever reads these compares
 them. Imports no torch by itself.
 """
 

@@ -145,7 +145,7 @@ def stack_of_crash(place: Path) -> str:
     return ""
 
 
-def _read_stack(text: str, thread: int) -> list[Place]:
+def _read_stack(text: str, thread: int) -> list[Frame]:
     # It writes `Thread` or `Current thread`.
     lines = text.partition(f"hread 0x{thread:016x} ")[2].splitlines()[1:]
     found = []

@@ -9,7 +9,7 @@ import re
 import socket
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,10 @@ class Status:
         began: float | None = None,
         before: lives.Before | None = None,
         whole_process: bool = False,
+        slow: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         """``before``: what is known of the last process of a run that is continued. ``whole_process``: the run's time
-        begins with this process."""
+        begins with this process. ``slow``: returns what is known of its slow steps."""
         self.path, self.run = folder / NAME, run
         self._clock = time.monotonic() if began is None else began
         self._since = time.time()
@@ -62,6 +63,7 @@ class Status:
         self._before: dict[str, Any] = {}
         self._show = warnings.showwarning
         self._time = time_spent  # another thread adds to it during the run
+        self._slow = slow
         self._last_life = before
         self._whole_process = whole_process
 
@@ -156,6 +158,8 @@ class Status:
             "life": self._life.record(run.done, state, dict(self._time), START),
             "warnings": self._warnings,
         }
+        if slow := self._slow() or self._before.get("slow"):
+            content["slow"] = slow
         if run.runner is None and not self._resumed:  # else readers take what was recorded elsewhere from its files
             content |= {"step": run.done, "last": _finite(self._last), "best": self._best}
         if error is not None:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Protocol
 
 from etude.core.run import Run
 from etude.dist import group
@@ -33,7 +33,7 @@ DATA, FORWARD, UPDATE, EVALUATION, CHECKPOINT, WAITING, START, END, OTHER = (
 )  # fmt: skip
 _STAGES = {"data": DATA, "step": FORWARD}
 #: What hooks do that are no user's: the names that Étude's and the dialects' have.
-_HOOKS = {
+HOOKS = {
     **dict.fromkeys(("Evaluate", "EvalHook", "DistEvalHook"), EVALUATION),
     # Stops saves what is the best so far, and looks after the saves under way.
     **dict.fromkeys(("Checkpoint", "CheckpointHook", "Saver", "PeriodicCheckpointer", "Stops"), CHECKPOINT),
@@ -45,11 +45,20 @@ _EXCHANGES = (FORWARD, UPDATE, CHECKPOINT)
 SLOW_DATA = 0.2
 
 
+class Looks(Protocol):
+    """Looks at a run whenever it is sampled."""
+
+    def patience(self, usual: float) -> float: ...
+    def look(self, what: str, before: float, now: float) -> None: ...
+
+
 class Sampler:
     """Samples what the run does. Start it in the training thread; ``seconds`` holds the result, ``stop`` ends it."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, slow: Looks | None = None) -> None:
+        """``slow``: what looks at slow steps at the same time."""
         self.seconds: dict[str, float] = {}
+        self._slow = slow
         self._run, self._native_id = run, threading.get_native_id()
         self._running = threading.Lock()  # waiting for a lock is one call into C; for an Event it is a page of Python
         self._thread = threading.Thread(target=self._look, name="etude-time", daemon=True)
@@ -66,13 +75,19 @@ class Sampler:
 
     def _look(self) -> None:
         began = before = time.perf_counter()
-        while not self._running.acquire(timeout=min(max(_SHARE * (before - began), _FIRST), _LATER)):
+        slow = self._slow
+        while True:
+            wait = min(max(_SHARE * (before - began), _FIRST), _LATER)
+            if self._running.acquire(timeout=wait if slow is None else slow.patience(wait)):
+                return
             _wake_at_any_moment()
             what, now = doing(self._run), time.perf_counter()
             exchanges = what in _EXCHANGES and _has_peers_on_cpu()
             if group.is_waiting or (exchanges and stat_of(f"self/task/{self._native_id}")[:1] == ["S"]):
                 what = WAITING
             self.seconds[what] = self.seconds.get(what, 0.0) + now - before
+            if slow is not None:
+                slow.look(what, before, now)
             before = now
 
 
@@ -99,7 +114,7 @@ def doing(run: Run) -> str:
     if isinstance(run.acting, str):
         return run.acting
     found = run.hooks.acting(run.acting)
-    return OTHER if found is None else _HOOKS.get(found[0].name, f"hook {found[0].name}")
+    return OTHER if found is None else HOOKS.get(found[0].name, f"hook {found[0].name}")
 
 
 def _wake_at_any_moment() -> None:
