@@ -19,7 +19,6 @@ from etude.errors.spelling import is_slip, meaning, nearest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.units import Amount
 from etude_libai import stages
-from etude_libai.checks.arguments import arguments
 from etude_libai.checks.calls import unknown_arguments
 from etude_libai.checks.missing import missing_packages, missing_targets
 from etude_libai.checks.structure import is_detectron2, structure
@@ -128,7 +127,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
 
 def _surveyed(tree: Tree) -> tuple[Plan, list[Finding]]:
     called = partial(unknown_arguments, slips=True)
-    wrong = (structure, unknown, wrong_values, missing_targets, called, slips, beside, arguments, stages.findings)
+    wrong = (structure, unknown, wrong_values, missing_targets, called, slips, beside, stages.findings)
     findings = [finding for look in wrong for finding in look(tree)]
     own, evaluator = "optim" if tree.get("optim") is not None else "optimizer", ("train", "evaluation", "evaluator")
     weights = tree.get("train", "load_weight", default=tree.get("train", "init_checkpoint"))

@@ -22,7 +22,6 @@ OVERRIDES = {
     "train.global_batch_size=7": "a multiple of train_micro_batch_size (4) is needed",
     "train.dist.tensor_parallel_size=2": "tensor_parallel_size=2 needs 2 processes; 1 was started; start them with --nproc 2",
     "optim.lrr=1": "optim: oneflow.optim.AdamW takes no argument 'lrr'; did you mean 'lr'?",
-    "optim.lr=-1": "optim.lr is -1: at least 0 is needed",
     "model._target_=line_parts.Lnie": "there is no line_parts.Lnie; did you mean line_parts.Line?",
 }
 

@@ -49,7 +49,10 @@ def _together(tree: Tree) -> list[Finding]:
     way = ("train", "scheduler", "milestones")
     shares = tree.get(*way)
     known = isinstance(shares, list) and all(isinstance(share, int | float) for share in shares)
-    if known and any(share >= following for share, following in itertools.pairwise(shares)):
+    if known and any(share >= 1 for share in shares):
+        text, hint = f"{dotted(way)} is {shares}: less than 1 is needed", "such as [0.5, 0.75]"
+        found.append(Finding(str(tree.place(*way)), text, f"they are shares of the length, {hint}"))
+    elif known and any(share >= following for share, following in itertools.pairwise(shares)):
         text = f"{dotted(way)} is {shares}: each must be larger than the one before"
         found.append(Finding(str(tree.place(*way)), text))
     return found

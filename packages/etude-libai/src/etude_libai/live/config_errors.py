@@ -17,7 +17,7 @@ from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, EtudeError, Finding, UserCodeError
 from etude.errors.advice import raised_in_worker
 from etude_libai import lower, stages
-from etude_libai.checks import arguments, calls, missing, structure, typos, values
+from etude_libai.checks import calls, missing, structure, typos, values
 from etude_libai.lazy.extra import is_dict_config, omegaconf, without_tuples
 from etude_libai.lazy.reading.errors import put_on, raised_by_users, says
 from etude_libai.places import ORIGINS
@@ -31,7 +31,6 @@ _CAUSES: tuple[Callable[[Tree], Iterable[Finding]], ...] = (
     values.wrong_values,
     stages.findings,
     missing.missing_targets,
-    arguments.arguments,
     calls.unknown_arguments,
 )
 

@@ -136,6 +136,8 @@ class WarmupParamScheduler(_curves.CompositeParamScheduler):  # type: ignore[nam
         warmup_method: str = "linear",
         rescale_interval: bool = False,
     ) -> None:
+        if not 0 <= warmup_length <= 1:
+            raise ValueError(f"warmup_length is a share of training, at most 1, not {warmup_length}")
         end_value = scheduler(0.0) if rescale_interval else scheduler(warmup_length)
         start_value = warmup_factor * scheduler(0.0)
         if warmup_method == "constant":

@@ -58,6 +58,10 @@ def get_default_optimizer_params(
 ) -> Groups:
     """Return groups with weight decay for norm layers and biases. ``overrides`` are by the last part of a name."""
     overrides = with_bias_override(overrides, {"weight_decay": weight_decay_bias})
+    if clip_grad_max_norm is not None and clip_grad_max_norm < 0:
+        raise ValueError(
+            f"clip_grad_max_norm must be at least 0, not {clip_grad_max_norm}: gradients would change sign"
+        )
     clips = clip_grad_max_norm is not None and clip_grad_norm_type is not None
     always = {"clip_grad_max_norm": clip_grad_max_norm, "clip_grad_norm_type": clip_grad_norm_type} if clips else {}
     return grouped(model, norm_layers(), base_lr, weight_decay, weight_decay_norm, overrides, always=always)
