@@ -9,8 +9,11 @@ import torch
 
 from etude.data import transforms
 from etude.data.collate import CutMix, Lists, Mixup, Pad
+from etude.data.datasets.digits import Digits
+from etude.data.loader import Loader
 from etude.data.order import Sliced
 from etude.data.to_device import ahead, move
+from etude.data.transforms import Chain, Normalize, RandomFlip, RandomShift, Transformed
 from etude.errors import ConfigError, DataError
 
 Pair = namedtuple("Pair", "x y")
@@ -180,3 +183,26 @@ def test_a_change_is_drawn_with_the_strength_and_either_sign() -> None:
     for strength in (-0.1, 10.5):
         with pytest.raises(ConfigError, match=f"strength is {strength}; it goes from 0 to 10"):
             transforms.RandAugment(strength=strength)
+
+
+def test_augmented_images_stay_images(tmp_path):
+    from etude.data.transforms import RandAugment
+
+    torch.manual_seed(0)
+    image = torch.rand(3, 12, 12)
+    changed = [RandAugment(count=2)(image) for _ in range(60)]
+    assert all(one.shape == image.shape and float(one.min()) >= 0 and float(one.max()) <= 1 + 1e-6 for one in changed)
+    assert sum(not torch.equal(one, image) for one in changed) > 50
+    with pytest.raises(ConfigError, match="from 0 to 10"):
+        RandAugment(strength=11)
+
+
+def test_transforms_draw_by_epoch_and_sample():
+    chain = Chain([RandomFlip(), RandomShift(1), Normalize([0.5], [0.25])])
+    loader = Loader(Transformed(Digits("val", flat=False), chain), batch_size=360)
+    (first,), (second,) = list(loader), list(loader)
+    assert first[0].shape == (360, 1, 8, 8) and first[0].min() == -2.0
+    assert torch.equal(first[1], second[1]) and not torch.equal(first[0], second[0])
+    loader.set_epoch(0)
+    (again,) = list(loader)
+    assert torch.equal(again[0], first[0])

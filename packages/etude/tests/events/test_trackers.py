@@ -15,38 +15,16 @@ import pytest
 
 from etude import WRITERS
 from etude.errors import MissingExtra
-from etude.events.record import Events, Record
 from etude.events.system import System
 from etude.events.trackers import outbox
-from etude.events.trackers.tracker import Job, Tracker, best_checkpoint
-from tests import zygote
 from tests.cli.commands import CONFIG, Commands
+from tests.events.support import Collect, record
 from tests.places import REPOSITORY
 
-
-def record(step, values=None, media=()):
-    return Record(step, 0, "train", values if values is not None else {"loss": 1 / step}, time.time(), tuple(media))
-
-
-class Collect(Tracker):
-    """Keeps what it gets; waits for ``gate`` before each record."""
-
-    name = "collect"
-
-    def __init__(self, folder, gate=None, fail_at=None, **settings):
-        super().__init__(folder, **settings)
-        self.gate, self.fail_at, self.got, self.jobs = gate, fail_at, [], []
-
-    def open(self, job: Job) -> str:
-        self.jobs.append(job)
-        return job.known_as or "id-1"
-
-    def scalars(self, values, step):
-        if self.gate is not None:
-            self.gate.wait(300)
-        if step == self.fail_at:
-            raise ConnectionError("the network is gone")
-        self.got.append((step, dict(values)))
+TRACKED = CONFIG.replace(
+    "log: {every: 3step}",
+    "log: {every: 3step, to: [jsonl, {type: wandb, mode: offline}, {type: mlflow, checkpoint: true}]}",
+)
 
 
 def test_records_come_in_order_and_the_id_is_kept_for_a_resume(tmp_path):
@@ -61,32 +39,6 @@ def test_records_come_in_order_and_the_id_is_kept_for_a_resume(tmp_path):
     second.write(record(4))
     second.close()
     assert second.jobs[0].known_as == "id-1" and "system/process_megabytes" in second.got[0][1]
-
-
-def test_records_are_gathered_and_sent_in_rounds_with_the_time_they_were_written_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(outbox, "ROUND", 300.0)
-
-    class Rounds(Collect):
-        times, rounds = [], 0
-
-        def scalars(self, values, step):
-            super().scalars(values, step)
-            self.times.append(outbox.put_time())
-
-        def flush(self):
-            self.rounds += 1
-
-    gathering = Rounds(tmp_path, system=False)
-    gathering.write(record(1))
-    gathering._outbox.flush()
-    before, rounds = time.time(), gathering.rounds
-    for step in (2, 3, 4):
-        gathering.write(record(step))
-    after = time.time()
-    assert [step for step, _ in gathering.got] == [1]
-    gathering.close()
-    assert [step for step, _ in gathering.got] == [1, 2, 3, 4] and gathering.rounds == rounds + 1
-    assert before <= gathering.times[1] <= gathering.times[3] <= after
 
 
 def test_a_round_that_takes_long_is_flushed_on_the_way(tmp_path, monkeypatch):
@@ -151,62 +103,6 @@ def test_a_tracker_that_had_nothing_to_do_for_long_is_not_taken_for_one_that_han
     assert [step for step, _ in idle.got] == [1, 2] and not recwarn.list
 
 
-def test_the_end_says_once_what_it_waits_for_and_trackers_end_at_the_same_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(outbox, "SILENCE", 0.05)
-    gate, both, said = threading.Event(), threading.Barrier(2), []
-
-    class Slow(Collect):
-        def open(self, job: Job) -> str:
-            gate.wait(300)
-            return super().open(job)
-
-        def finish(self):
-            both.wait(300)  # one after the other they would wait for ever
-
-    def say(text):
-        said.append(text)
-        gate.set()
-
-    events = Events([Slow(tmp_path, system=False), Slow(tmp_path, system=False)])
-    events.writers[1]._outbox.name = "other"
-    events.write({"loss": 1.0}, step=1, epoch=1, split="train")
-    events.close(say)
-    assert said == ["waiting for collect (still opening, 60 s at most), other (still opening, 60 s at most)"]
-    assert [writer.got for writer in events.writers] == [[(1, {"train/loss": 1.0})]] * 2
-
-
-def test_a_service_that_has_sent_its_files_gets_no_more_patience_than_others(monkeypatch):
-    monkeypatch.setattr(outbox, "OPENING", 0.2)
-    box, stop = outbox.Outbox("stuck"), threading.Event()
-    box.send(lambda: None, at_once=True)
-    with pytest.warns(UserWarning, match="stuck does not answer; its last call was not sent"):
-        box.close(stop.wait)
-    stop.set()
-
-
-def test_the_end_is_bounded_although_every_call_returns_in_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(outbox, "ENDING", 0.2)
-    monkeypatch.setattr(outbox, "OPENING", 0.2)
-    box, stop = outbox.Outbox("slow"), threading.Event()
-    for _ in range(900):
-        box.put(stop.wait, 0.05)
-    with pytest.warns(UserWarning, match=r"slow does not answer; \d+ records were not sent"):
-        box.close()
-    stop.set()
-
-
-def test_what_nobody_closed_is_sent_when_the_process_ends(tmp_path):
-    code = """
-from etude.events.trackers.outbox import Outbox
-box = Outbox("service")
-for number in range(3):
-    box.put(print, "sent", number)
-raise SystemExit(3)
-"""
-    done = zygote.run("-c", code)
-    assert done.returncode == 3 and done.stdout.splitlines() == ["sent 0", "sent 1", "sent 2"]
-
-
 def test_a_tracker_that_fails_is_switched_off_with_one_warning(tmp_path):
     broken = Collect(tmp_path, fail_at=1)
     broken.write(record(1))
@@ -234,25 +130,9 @@ def test_list_knows_every_writer_of_the_docs(capfd):
     assert len(named) == 12 and all(re.search(rf"\b{name}\(folder", listed) for name in named)
 
 
-def test_the_best_checkpoint_is_found(tmp_path):
-    for step, accuracy in ((1, 0.5), (2, 0.9), (3, 0.7)):
-        folder = tmp_path / "checkpoints" / f"step-{step:09}"
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text(json.dumps({"metrics": {"accuracy": accuracy}}))
-    assert best_checkpoint(tmp_path, {"checkpoint.best": "accuracy"}).name == "step-000000002"
-    assert best_checkpoint(tmp_path, {}).name == "step-000000003"
-    assert best_checkpoint(tmp_path / "none", {}) is None
-
-
 def test_system_values_are_percentages_and_megabytes():
     values = System().read()
     assert values["system/process_megabytes"] > 1 and 0 <= values["system/memory_percent"] <= 100
-
-
-TRACKED = CONFIG.replace(
-    "log: {every: 3step}",
-    "log: {every: 3step, to: [jsonl, {type: wandb, mode: offline}, {type: mlflow, checkpoint: true}]}",
-)
 
 
 def test_wandb_offline_and_mlflow_get_a_real_run_and_continue_it(capfd, workdir, monkeypatch):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from pathlib import Path
 
@@ -11,8 +12,7 @@ from etude.events.jsonl import Jsonl
 from etude.events.record import Record
 from etude.hooks import alerts
 from etude.hooks.alerts import Alerts
-
-from .conftest import small_run
+from tests.hooks.conftest import Keep, small_run
 
 USUAL = [2.0, 2.1, 1.9, 2.0, 1.95, 2.05, 1.9, 2.0, 1.9, 1.8]
 
@@ -84,3 +84,50 @@ def test_a_slow_step_is_an_event_beside_what_training_determines(
     with pytest.warns(UserWarning, match=r"step 12 took 7 s; 0\.1 s were usual"):
         (event,) = told(Alerts(), [2.0] * 12, tmp_path)
     assert event["time/slow_step"] == 7.0 and "event" not in (tmp_path / "metrics.jsonl").read_text()
+
+
+@pytest.mark.parametrize("settle", [2, 4])
+def test_a_loss_is_compared_after_as_many_as_settle(settle):
+    run, keep = small_run(), Keep()
+    run.events.writers.append(keep)
+    hook = Alerts(deviations=0.0, settle=settle)
+    hook.before_train(run), hook.before_train(run)
+    assert len(run.events.writers) == 2
+    for step in range(settle):
+        run.events.write({"loss": 1.0}, step=step, epoch=0, split="train")
+    assert hook.seen == settle and (hook.mean, hook.variance) == (1.0, 0.0)
+    run.events.write({"loss": 1.1}, step=settle, epoch=0, split="train")
+    with pytest.warns(UserWarning, match="the loss has jumped to 2 at step 0; 1.0"):
+        run.events.write({"loss": 2.0}, step=settle, epoch=0, split="train")
+    assert [record.values for record in keep.records if record.split == "event"] == [{"loss_spike": 2.0}]
+
+
+def test_usual_losses_are_a_mean_and_a_variance_and_leave_out_what_is_not_finite():
+    run, hook = small_run(), Alerts(settle=100)
+    hook.before_train(run)
+    for loss in (1.0, 3.0, math.nan, math.inf):
+        run.events.write({"loss": loss}, step=1, epoch=0, split="train")
+    assert (hook.mean, hook.variance, hook.seen) == (2.0, 1.0, 2)
+    for _ in range(18):
+        run.events.write({"loss": 2.0}, step=1, epoch=0, split="train")
+    run.events.write({"loss": 12.0}, step=1, epoch=0, split="train")
+    assert hook.mean == pytest.approx(3.0)
+
+
+def test_a_step_is_slow_from_a_second_and_many_times_the_usual_on(monkeypatch):
+    run, keep, now = small_run(), Keep(), [0.0]
+    run.events.writers.append(keep)
+    monkeypatch.setattr("etude.hooks.alerts.perf_counter", lambda: now[0])
+    hook = Alerts(times=4.0, settle=2)
+
+    def step(seconds: float) -> None:
+        hook.before_step(run)
+        now[0] += seconds
+        hook.after_step(run)
+
+    for seconds in (0.125, 0.125, 1.0, 0.5):
+        step(seconds)
+    assert not keep.records
+    with pytest.warns(UserWarning, match="step 0 took 50 s; 0.4"):
+        step(50.0)
+    assert [record.values for record in keep.records] == [{"time/slow_step": 50.0}]

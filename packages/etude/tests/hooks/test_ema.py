@@ -144,3 +144,29 @@ def test_an_average_finds_its_tensors_by_itself_and_only_once():
     tensors = hook._tensors
     hook.before_run(run)
     assert hook._tensors is tensors
+
+
+def test_averages_that_do_not_fit_the_model_are_refused():
+    hook, run = Ema(), small_run()
+    hook.load_state_dict({"updates": 3, "average": {"other": torch.ones(1)}})
+    with pytest.raises(ConfigError, match="Ema: the checkpoint and the model differ in 0.bias"):
+        hook.before_run(run)
+
+
+def test_a_mean_gives_each_epoch_the_same_weight():
+    hook = Swa()
+    seen = []
+    for hook.updates in range(4):
+        seen.append(hook.weight())
+    assert seen == [1.0, 0.5, 1 / 3, 0.25]
+
+
+def test_an_average_that_has_not_begun_is_the_weights():
+    hook, run = Ema(begin="3step"), small_run()
+    hook.before_run(run)
+    assert hook.average is None and hook.summary() == ""
+    assert all(torch.equal(value, run.model.state_dict()[name]) for name, value in hook.averaged_state_dict(run.model).items())  # fmt: skip
+    for run.step, begun in ((1, False), (2, False), (3, True)):
+        hook.after_step(run)
+        assert (hook.average is not None) == begun
+    assert hook.updates == 1

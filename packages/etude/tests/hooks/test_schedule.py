@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
+from torch.optim import lr_scheduler
 
 from etude.core.hook import FunctionHook
 from etude.core.loop import fit
@@ -141,3 +144,79 @@ def test_a_torch_scheduler_is_stepped_at_the_end_of_an_epoch_that_ends_within_a_
     run.hooks.add(TorchSchedule(scheduler, "epoch"))
     fit(run)
     assert scheduler.last_epoch == 2
+
+
+def test_a_scheduler_of_torch_says_whether_it_moves_the_momentum_and_keeps_its_state():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0, momentum=0.9)
+    steady = TorchSchedule(torch.optim.lr_scheduler.StepLR(optimizer, 3))
+    moving = TorchSchedule(torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=9))
+    assert (steady.moves_momentum, moving.moves_momentum, steady.by, moving.by) == (False, True, "epoch", "step")
+    assert [list(hook.calls()) for hook in (steady, moving)] == [["after_epoch"], ["after_step"]]
+    run = small_run()
+    steady._step(run)
+    again = TorchSchedule(torch.optim.lr_scheduler.StepLR(optimizer, 3))
+    again.load_state_dict(steady.state_dict())
+    assert again.scheduler.last_epoch == 1
+
+
+def test_a_scheduler_that_waits_is_given_the_result_that_it_watches():
+    run = small_run()
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(run.optimizers[""], factor=0.5, patience=0)
+    hook = TorchSchedule(scheduler)
+    hook.attach(run)
+    assert list(hook.calls()) == ["after_eval"] and hook.by == "loss"
+    run.metrics = {"loss": 1.0}
+    hook._step(run), hook._step(run)
+    assert run.optimizers[""].param_groups[0]["lr"] == 0.05
+    run.metrics = {"lost": 1.0}
+    with pytest.raises(ConfigError, match="no evaluation gives a metric 'loss'; did you mean 'lost'"):
+        hook._step(run)
+    del run.data["val"]
+    with pytest.raises(ConfigError, match="ReduceLROnPlateau watches 'loss', and there is no validation data"):
+        hook.attach(run)
+
+
+def test_a_schedule_without_plans_changes_nothing():
+    hook, run = Schedule(), small_run()
+    hook.before_step(run), hook.after_eval(run)
+    hook.before_run(run), hook.before_step(run)
+    assert hook.state_dict() == {"reactive": []} and not hook.moves_momentum
+
+
+@pytest.mark.parametrize(
+    ("make", "by", "message"),
+    [
+        (lambda one: lr_scheduler.StepLR(one, 1), "accuracy", "stepped by 'step' or by 'epoch', not by 'accuracy'"),
+        (lambda one: lr_scheduler.ReduceLROnPlateau(one, mode="max"), "", "needs the metric that it watches"),
+    ],
+)
+def test_a_scheduler_of_torch_that_would_never_be_right_is_refused(make, by, message):
+    run = small_run()
+    with pytest.raises(ConfigError, match=message):
+        TorchSchedule(make(run.optimizers[""]), by)
+    other = torch.optim.SGD(run.model.parameters())
+    with pytest.raises(ConfigError, match="drives an optimizer that is not the trainer's"):
+        TorchSchedule(lr_scheduler.StepLR(other, 1), among=run.optimizers.values())
+
+
+def test_a_scheduler_that_waits_for_the_accuracy_to_fall_is_warned_about():
+    (optimizer,) = small_run().optimizers.values()
+    with pytest.warns(UserWarning, match="waits for the accuracy to fall"):
+        TorchSchedule(lr_scheduler.ReduceLROnPlateau(optimizer), "accuracy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = TorchSchedule(lr_scheduler.ReduceLROnPlateau(optimizer, mode="max"), "accuracy")
+        plain = TorchSchedule(lr_scheduler.ReduceLROnPlateau(optimizer), among=[optimizer])
+        TorchSchedule(lr_scheduler.StepLR(optimizer, 1), "step")
+        assert TorchSchedule(lr_scheduler.StepLR(optimizer, 1)).by == "epoch"
+        cycle = lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=9)
+        assert TorchSchedule(cycle).by == "step" and TorchSchedule(cycle).moves_momentum
+    assert (made.by, plain.by, plain.moves_momentum) == ("accuracy", "loss", False)
+    run = small_run()
+    plain.attach(run)
+    del run.data["val"]
+    with pytest.raises(ConfigError, match="watches 'loss', and there is no validation data"):
+        plain.attach(run)
+    run.metrics = {"los": 1.0}
+    with pytest.raises(ConfigError, match="no evaluation gives a metric 'loss'; did you mean 'los'"):
+        plain._step(run)

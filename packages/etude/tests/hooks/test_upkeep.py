@@ -10,7 +10,11 @@ import torch
 from torch import distributed
 
 import etude
-from etude.hooks.upkeep import SamplerSeed, SyncBuffers
+from etude import torch_private
+from etude.core.loop import fit
+from etude.errors import ConfigError
+from etude.hooks.upkeep import Compiled, EmptyCache, SamplerSeed, SyncBuffers
+from tests.hooks.conftest import small_run
 
 
 class Net(torch.nn.Module):
@@ -72,3 +76,53 @@ def test_the_operation_that_gives_a_gradient_of_nan_is_named(capfd):
     with pytest.raises(RuntimeError, match="SqrtBackward0|MulBackward0"), pytest.warns(UserWarning, match="torch.sqrt"):
         trainer.fit([(torch.ones(2, 4), torch.ones(2, 1))], epochs=1)
     assert not torch.is_anomaly_enabled()
+
+
+def test_sampler_seed_tells_samplers_the_epoch():
+    class Sampler(torch.utils.data.SequentialSampler):
+        epochs: list[int] = []
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epochs.append(epoch)
+
+    run = small_run([SamplerSeed()])
+    data = run.data["train"].dataset
+    run.data["train"] = torch.utils.data.DataLoader(data, batch_size=8, sampler=Sampler(data))
+    fit(run)
+    assert Sampler.epochs == [0, 1]
+
+
+def test_sync_buffers_and_empty_cache_leave_a_single_process_alone():
+    run = small_run([SyncBuffers(), EmptyCache(["after_epoch", "after_eval"])])
+    fit(run)
+    assert run.step == 8
+    with pytest.raises(ConfigError, match="did you mean 'after_epoch'"):
+        EmptyCache(["after_epcoh"])
+
+
+@pytest.mark.parametrize(("graphs", "losses", "main", "told"), [
+    (0, 0, True, True), (1, 0, True, False), (1, 1, True, True), (2, 1, True, False), (0, 0, False, False),
+])  # fmt: skip
+def test_a_model_of_which_nothing_was_compiled_is_warned_about_once(recwarn, monkeypatch, graphs, losses, main, told):
+    count = [5]
+    monkeypatch.setattr(torch_private, "graphs", lambda: count[0])
+    hook, run = Compiled(losses), SimpleNamespace(world=SimpleNamespace(is_main=main))
+    hook.after_step(run)  # without a beginning there is nothing to compare
+    hook.before_train(run)
+    count[0] += graphs
+    hook.after_step(run), hook.after_step(run)
+    assert [("compiled nothing" in str(one.message)) for one in recwarn] == [True] * told
+
+
+def test_the_cache_is_emptied_where_there_is_an_accelerator(monkeypatch):
+    emptied = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append("cuda"))
+    monkeypatch.setattr(torch.mps, "empty_cache", lambda: emptied.append("mps"))
+    for cuda, mps in ((True, True), (True, False), (False, True), (False, False)):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda cuda=cuda: cuda)
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda mps=mps: mps)
+        EmptyCache().empty(None)
+    assert emptied == ["cuda", "cuda", "mps"]
+    assert list(EmptyCache("after_eval").calls()) == ["after_eval"] and list(EmptyCache().calls()) == ["after_epoch"]
+    with pytest.raises(ConfigError, match="EmptyCache: no point is called 'after_epok'"):
+        EmptyCache(["after_step", "after_epok"])

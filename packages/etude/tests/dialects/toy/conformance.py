@@ -1,4 +1,4 @@
-"""The conformance suite on the toy dialect; run by ``test_toy.py`` with the dialect installed from its wheel."""
+"""The conformance suite on the toy dialect; run by ``test_conformance.py`` with the dialect installed from its wheel."""
 
 from __future__ import annotations
 

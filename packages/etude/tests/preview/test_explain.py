@@ -117,7 +117,7 @@ def test_the_story_of_a_plan_is_what_the_run_does(drawn):
     generator = torch.Generator().manual_seed(0)
     tensors = (torch.randn(n, 3, generator=generator), torch.randint(2, (n,), generator=generator))
     for split in values["data"].values():
-        split["dataset"] = {"type": "tests.preview.test_story.Sixteen", "tensors": tensors}
+        split["dataset"] = {"type": "tests.preview.test_explain.Sixteen", "tensors": tensors}
     plan = lower(Tree(values))
     run = build(plan)
     facts = facts_of(run)
