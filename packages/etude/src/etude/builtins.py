@@ -101,7 +101,6 @@ WRITERS: dict[str, str] = {
     "jsonl": "etude.events.jsonl:JsonLines",
     "media": "etude.events.media:Media",
     "mlflow": "etude.events.trackers.mlflow:Mlflow",
-    "neptune": "etude.events.trackers.neptune:Neptune",
     "swanlab": "etude.events.trackers.local:SwanLab",
     "tensorboard": "etude.events.trackers.tensorboard:TensorBoard",
     "trackio": "etude.events.trackers.local:Trackio",

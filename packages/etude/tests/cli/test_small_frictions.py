@@ -214,9 +214,9 @@ def test_check_looks_into_tables_and_for_the_packages_of_trackers(command: Comma
     assert said.code == 2 and "t.yaml:6: Csv: val.csv has no column 'a', which the training data has" in said.out
     said = command("check", "t.yaml", "data.train.dataset.target=knd")
     assert said.code == 2 and "train.csv has no column 'knd'; did you mean 'kind'?" in said.out
-    said = command("check", "c.yaml", "log.to=[neptune]")
-    if importlib.util.find_spec("neptune") is None:
-        assert said.code == 2 and "writing to neptune needs the package 'neptune'; pip install neptune" in said.out
+    said = command("check", "c.yaml", "log.to=[aim]")
+    if importlib.util.find_spec("aim") is None:
+        assert said.code == 2 and "writing to aim needs the package 'aim'; pip install aim" in said.out
 
 
 def test_predictions_go_into_a_folder_that_is_not_there_yet(command: Commands):

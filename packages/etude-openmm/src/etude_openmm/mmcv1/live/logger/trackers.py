@@ -13,7 +13,6 @@ from etude.dialects.properties import reads
 from etude.events.trackers.clearml import ClearMLTask
 from etude.events.trackers.local import DvcLiveRun
 from etude.events.trackers.mlflow import MlflowRun
-from etude.events.trackers.neptune import NeptuneRun
 from etude.events.trackers.tensorboard import EventFiles
 from etude.events.trackers.wandb import WandbRun
 from etude_openmm.mmcv1.live.hooks.hook import HOOKS
@@ -21,6 +20,7 @@ from etude_openmm.mmcv1.live.logger.base import LoggerHook, OutboxHook, TrackerH
 from etude_openmm.mmcv1.live.parallel import unwrap
 from etude_openmm.mmcv1.live.utils.dist import master_only
 from etude_openmm.shared.errors import ConfigTypeError
+from etude_openmm.shared.live.neptune import NeptuneRun
 
 if TYPE_CHECKING:
     from etude_openmm.mmcv1.live.runner.base_runner import BaseRunner

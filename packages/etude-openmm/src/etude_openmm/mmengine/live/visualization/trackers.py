@@ -16,13 +16,13 @@ from etude.config.dump import redact
 from etude.events.trackers.clearml import ClearMLTask
 from etude.events.trackers.local import AimRun, DvcLiveRun
 from etude.events.trackers.mlflow import MlflowRun
-from etude.events.trackers.neptune import NeptuneRun
 from etude.events.trackers.outbox import Outbox
 from etude.events.trackers.service import Service
 from etude.events.trackers.tensorboard import EventFiles
 from etude.events.trackers.wandb import WandbRun
 from etude_openmm.mmengine.live.visualization.backend import BaseVisBackend, force_init_env, needed, number
 from etude_openmm.shared.config.config_base import pretty_public
+from etude_openmm.shared.live.neptune import NeptuneRun
 from etude_openmm.shared.registries.root import VISBACKENDS
 
 _NUMBERS = (int, float, torch.Tensor, np.ndarray, np.number)

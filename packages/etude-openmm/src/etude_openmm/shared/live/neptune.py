@@ -1,14 +1,13 @@
-"""Sends records to Neptune."""
+"""Sends records to Neptune, whose hosted service has closed: for configs that name it, in offline mode or with a server
+of your own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from etude.events.trackers.service import Service, files_in, finite
-from etude.events.trackers.tracker import Job, Tracker
 
 
 class NeptuneRun(Service):
@@ -48,32 +47,3 @@ class NeptuneRun(Service):
 
     def finish(self) -> None:
         self.run.stop()
-
-
-@dataclass(eq=False)
-class Neptune(NeptuneRun, Tracker):
-    """A run of ``project``. ``mode: offline`` writes a folder that ``neptune sync`` sends later."""
-
-    package = name = "neptune"
-
-    project: str | None = None
-    mode: str = "async"
-    tags: Sequence[str] = ()
-
-    def open(self, job: Job) -> str:
-        same: dict[str, Any] = {"with_id": job.known_as} if job.known_as and self.mode != "offline" else {}
-        known = self.begin(
-            project=self.project,
-            mode=self.mode,
-            name=job.name,
-            tags=list(self.tags),
-            source_files=[],
-            capture_stdout=False,
-            capture_stderr=False,
-            capture_hardware_metrics=False,
-            capture_traceback=False,
-            **same,
-        )
-        self.run["plan"] = {key: str(value) for key, value in job.plan.items()}
-        self.run["git_commit"] = job.commit
-        return known
