@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 import yaml
 from PIL import Image
 
+from etude_mcquic.live.model.losses import MsSSIM, msSSIM
 from tests.sampling import sample
 
 REAL = pytest.mark.pins("mcquic-0.1.40", "mcquic-needs")
@@ -241,3 +244,46 @@ print(len(kinds))
     (projects.cwd / "tuners.py").write_text(code)
     done = projects.run("tuners.py")
     assert done.stdout.strip() == "8", done.stderr
+
+
+@REAL
+def test_ms_ssim_has_the_bits_of_mcquic_in_value_and_gradient(projects):
+    source = projects.folders[0] / "mcquic/validate/metrics.py"
+    spec = importlib.util.spec_from_file_location("metrics", source)
+    theirs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(theirs)
+    torch.manual_seed(0)
+    for shape in ((2, 3, 161, 203), (1, 3, 176, 256)):
+        image = torch.rand(shape)
+        restored = (image + 0.2 * torch.rand(shape)).clamp(0, 1)
+        measured = 1 - msSSIM(image * 255, restored * 255, dataRange=255.0).mean(1)
+        assert torch.equal(measured, theirs.MsSSIM(sizeAverage=False)(image * 255, restored * 255))
+        one, other = (image * 2 - 1).requires_grad_(), (image * 2 - 1).requires_grad_()
+        loss = MsSSIM()(one, restored * 2 - 1)[1]
+        wanted = theirs.MsSSIM(data_range=2.0, sizeAverage=True)(other + 1, restored * 2 - 1 + 1)
+        loss.backward()
+        wanted.backward()
+        assert torch.equal(loss, wanted) and torch.equal(one.grad, other.grad)
+
+
+@REAL
+def test_the_commands_of_mcquic_measure_export_compress_and_restore(projects):
+    write(projects.cwd)
+    (projects.cwd / "out").mkdir()
+    Image.fromarray(np.zeros((140, 150, 3), np.uint8) + 90).save(projects.cwd / "odd.png")
+
+    def mcquic(*words):
+        done = projects.etude("exec", "-m", "mcquic", *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    mcquic("train", "-q", "config.yaml")
+    said = mcquic("validate", "-e", "out", "saved/latest/last.ckpt", "photos", "out")
+    assert "PSNR: " in said and "IdealBPP: " in said and (projects.cwd / "out/0.png").is_file()
+    (model,) = (projects.cwd / "out").glob("qp_2_psnr_*.mcquic")
+    assert model.stem.endswith(hashlib.sha256(model.read_bytes()).hexdigest()[:8])
+    assert "Compression ratio" in mcquic("--local", str(model), "odd.png", "odd.mcq")
+    mcquic("odd.mcq", "back.png")
+    assert Image.open(projects.cwd / "back.png").size == (150, 140)
+    told = projects.etude("exec", "-m", "mcquic", "odd.png", "odd.mcq")
+    assert told.returncode == 2 and "etude fetch https://" in told.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,32 @@ def test_configs_of_mmsegmentation_have_no_mistakes(projects: Projects) -> None:
     done = projects.run("-c", CHECK, *map(str, configs[::60]))
 
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+@pytest.mark.pins(*PINS)
+def test_a_run_is_measured_predicts_and_becomes_a_program(projects: Projects) -> None:
+    """From the run's folder alone. The tuples of its config, which the YAML of its plan has as lists, are tuples again."""
+    package, root = projects.folders[0] / "mmseg", projects.cwd
+    write_scenes(root / "data")
+    text = (Path(__file__).parent / "mmseg/fcn.py").read_text()
+    (root / "fcn.py").write_text(text.replace('"mmseg/.mim', f'"{package}/.mim'))
+
+    for words in (
+        ("train", "fcn.py", "--seed", "1", "--work-dir", "run"),
+        ("test", "run", "--split", "val", "--out", "measured.json"),
+        ("predict", "run", "val", "-o", "split.pkl"),
+        ("predict", "run", "data/img", "-o", "pictures.jsonl"),
+        ("export", "run", "-o", "model.pt2"),
+    ):
+        done = projects.etude(*words)
+        assert done.returncode == 0, done.stderr
+
+    split = pickle.loads((root / "split.pkl").read_bytes())
+    rows = [json.loads(line) for line in (root / "pictures.jsonl").read_text().splitlines()]
+    assert [Path(row["sample"]).name for row in rows] == [f"{index}.png" for index in range(4)]
+    assert all((one == np.array(row["result"])).all() for one, row in zip(split, rows, strict=True))
+    truth = [np.array(Image.open(root / f"data/ann/{index}.png")) for index in range(4)]
+    right = np.mean([(one == other).mean() for one, other in zip(split, truth, strict=True)])
+    assert json.loads((root / "measured.json").read_text())["aAcc"] == pytest.approx(right, abs=1e-4)
+    program = torch.export.load(str(root / "model.pt2")).module()
+    assert program(torch.rand(2, 3, 48, 64) * 255)[0].shape == (2, 4, 48, 64)

@@ -13,5 +13,12 @@ REGISTERED: Table = _TABLES.registered
 ENGINE = ("mcquic.baseClass", "mcquic.config", "mcquic.datasets", "mcquic.loss", "mcquic.train", "mcquic.utils")
 #: Modules that McQuic compiles when it is installed. A checkout that was not built lacks them.
 COMPILED = ("mcquic.rans",)
+#: What ``etude exec -m`` runs in place of a package's own command, which needs a GPU: ``module:function``, first words.
+COMMANDS = {
+    "mcquic": ("etude_mcquic.command:main", ()),
+    "mcquic.train": ("etude_mcquic.command:main", ("train",)),
+    "mcquic.validate": ("etude_mcquic.command:main", ("validate",)),
+    "mcquic.datasets": ("etude_mcquic.command:main", ("dataset",)),
+}
 #: Package → files by which the original is told from a folder of the user.
 MARKS = {"mcquic": ("__init__.py", "modules/compressor.py")}

@@ -5,9 +5,11 @@ import runpy
 from pathlib import Path
 
 import lmdb
+import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 from etude.cli import main
 from etude_mcquic.files import Saver
@@ -247,8 +249,8 @@ def test_codes_are_written_with_no_more_bits_than_their_books_ask_for():
 def test_ms_ssim_is_one_for_the_same_and_less_for_another():
     torch.manual_seed(0)
     image = torch.rand(1, 3, 96, 96)
-    assert float(msSSIM(image, image)) == pytest.approx(1.0, abs=1e-5)
-    assert float(msSSIM(image, torch.rand_like(image))) < 0.5
+    assert float(msSSIM(image, image).mean()) == pytest.approx(1.0, abs=1e-5)
+    assert float(msSSIM(image, torch.rand_like(image)).mean()) < 0.5
 
 
 def test_an_lmdb_gives_the_same_images_as_its_folder(workdir):
@@ -422,3 +424,36 @@ def test_a_module_that_cannot_be_run_is_named(tmp_path, monkeypatch, capsys):
 def test_a_config_of_data_alone_runs_no_code_of_its_own(here, capfd):
     assert main(["check", "config.yaml", "--no-python-config"]) == 0
     assert "runs that code" not in capfd.readouterr().out
+
+
+def test_a_training_set_is_packed_from_the_large_pictures_of_a_folder(workdir, capsys):
+    from etude_mcquic.command import main as mcquic
+
+    project.pictures(workdir / "photos")
+    assert mcquic(["dataset", "photos", "set"]) == 2
+    assert "none has 512 pixels" in capsys.readouterr().err
+    for number in range(3):
+        Image.fromarray(np.full((512, 600, 3), 40 * number, np.uint8)).save(workdir / f"photos/large{number}.png")
+    assert mcquic(["dataset", "photos", "set"]) == 0
+    assert len(open_images("set")) == 3
+    assert yaml.safe_load(Path("set/metadata.json").read_text())["length"] == 3
+    Path("mine").mkdir()
+    Path("mine/notes.txt").write_text("keep")
+    assert mcquic(["dataset", "photos", "mine"]) == 2 and Path("mine/notes.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nix.png"], "there is no nix.png"),
+        (["-qp", "77", "a.png"], "invalid choice: 77"),
+        (["validate", "nix.ckpt", "."], "there is no nix.ckpt"),
+        (["notes.txt"], "neither a picture"),
+    ],
+)
+def test_mistakes_in_the_words_of_mcquic_are_told(workdir, capsys, words, said):
+    from etude_mcquic.command import main as mcquic
+
+    Path("notes.txt").write_text("x")
+    assert mcquic(words) == 2
+    assert said in capsys.readouterr().err

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude import dialects, registry
-from etude.config import no_code
+from etude.config import no_code, run_files
 from etude.config.tree import Tree
+from etude.config.tuples import with_tuples
 from etude.dialects.config_lines import point_out
 from etude.dist.world import World
 from etude.errors import ConfigError, Finding, UserError, place_of, printable
@@ -57,6 +58,8 @@ def load_plan(
         return _plan_of_run(Path(config), overrides, dialect, options)
     with no_code.data("the plan of a run" if Path(config).name == "plan.yaml" else ""):
         found, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
+    if Path(config).name == "plan.yaml":
+        with_tuples(tree.values, run_files.environment(Path(config).parent).get("tuples"))
     try:
         # A dialect may have its native config lowered by the native dialect; the run still belongs to that dialect.
         lowered = found.lower_unchecked(tree) if (options or {}).get("no_check") else found.lower(tree)
@@ -74,8 +77,12 @@ def _plan_of_run(
     run: Path, overrides: Sequence[str], dialect: str, options: dict[str, Any] | None
 ) -> tuple[Plan, Tree]:
     """Return the plan that a run was started with. Imports and data are looked for where its config was."""
+    config = folder.config_of(run)
+    beside = str(config.parent.absolute())
+    if beside not in sys.path:
+        sys.path.append(beside)
     plan, tree = load_plan(run / "plan.yaml", overrides, dialect=dialect, options=options)
-    return replace(plan, files=(str(folder.config_of(run)), *plan.files)), tree
+    return replace(plan, files=(str(config), *plan.files)), tree
 
 
 def _is_of_script(plan: Path) -> bool:

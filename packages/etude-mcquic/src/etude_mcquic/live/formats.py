@@ -72,6 +72,17 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+def readableSize(byteSize: int, floating: int = 2, binary: bool = True) -> str:
+    """Return a number of bytes with a unit: ``1.50kiB``, or with powers of 1000 ``1.54kB``."""
+    size, base, middle = float(byteSize), 1024.0 if binary else 1000.0, "i" if binary else ""
+    units = ["B", *(f"{letter}{middle}B" for letter in "kMGT")]
+    for unit in units:
+        if size < base:
+            return f"{size:.{floating}f}{unit}"
+        size /= base
+    return f"{size:.{floating}f}P{middle}B"
+
+
 def nop(*_: object, **__: object) -> None:
     """Do nothing."""
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etude_mcquic.live.data.images import pad, to_bytes
+from etude_mcquic.live.data.images import pad
+from etude_mcquic.live.data.transforms import DeTransform
 from etude_mcquic.live.formats import Decibel
 from etude_mcquic.live.model.compound import named
 from etude_mcquic.live.model.losses import msSSIM
@@ -54,10 +55,10 @@ def measure(compressor: Any, image: Tensor) -> dict[str, Any]:
     height, width = image.shape[-2:]
     restored, bits = _compress(compressor, image)
     back = restored[..., :height, :width].clamp(-1, 1)
-    error = torch.tensor(float(((_bytes(back) - _bytes(image)) ** 2).mean()))
-    similarity = msSSIM(back + 1, image + 1, dataRange=2.0)
+    found, wanted = _bytes(back), _bytes(image)
+    similarity = msSSIM(wanted, found, dataRange=255.0).mean(1)
     return {
-        "PSNR": float(Decibel(255.0)(error)),
+        "PSNR": float(Decibel(255.0)(((wanted - found) ** 2).mean())),
         "MsSSIM": float(Decibel(1.0)(1 - similarity)),
         "BPP": bits / (height * width),
         "picture": back,
@@ -73,5 +74,6 @@ def _compress(compressor: Any, image: Tensor) -> tuple[Tensor, float]:
     return outputs["restored"], compressor.bits(outputs["codes"]) if hasattr(compressor, "bits") else float("nan")
 
 
-def _bytes(image: Tensor) -> Any:
-    return to_bytes(image[0]).astype("float64")
+def _bytes(image: Tensor) -> Tensor:
+    shown: Tensor = DeTransform()(image)
+    return shown.float()

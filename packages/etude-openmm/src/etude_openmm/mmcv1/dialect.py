@@ -10,7 +10,9 @@ from etude_openmm.shared.homes import home, is_project_v1
 from etude_openmm.shared.reading.keys import keys_in, texts_of
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Mapping
+
+    from torch import Tensor
 
 #: Keys that no other dialect has.
 _OWN_KEYS = {
@@ -38,6 +40,16 @@ class Mmcv1(Packaged):
         Flag("--project", "the package whose tools/train.py builds the run", {"metavar": "PACKAGE"}),
         *flags.SHARED,
     )
+
+    def weights_of(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Leave out the training weights that an EMA hook keeps beside the averaged ones."""
+        names = {f"ema_{name.replace('.', '_')}" for name in state}
+        return {name: value for name, value in state.items() if name not in names}
+
+    def zoo(self, name: str) -> tuple[str, str] | None:
+        from etude_openmm.shared.zoo import address
+
+        return address(name)
 
     def recognise(self, path: str, text: str) -> bool:
         """Return whether the file, or a base of it, has a key that only this dialect has, or is a project's."""

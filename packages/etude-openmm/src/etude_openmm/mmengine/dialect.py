@@ -43,6 +43,11 @@ class MMEngine(Packaged):
         *flags.SHARED,
     )
 
+    def zoo(self, name: str) -> tuple[str, str] | None:
+        from etude_openmm.shared.zoo import address
+
+        return address(name)
+
     def recognise(self, path: str, text: str) -> bool:
         """Return whether the file, or a base of it, has a key of MMEngine, imports its bases, or is a project's."""
         if not path.endswith((".py", ".json", ".yaml", ".yml")):

@@ -31,6 +31,7 @@ VERBS = {
     "fit-batch": ("tuning.fit_batch", "find the largest batch that fits into memory"),
     "predict": ("predict", "write a trained model's predictions to a file"),
     "export": ("export", "export a trained model: pt2, onnx, safetensors"),
+    "fetch": ("fetch", "download the files that a config names by an address"),
     "check": ("configs.check", "find every mistake in a config without running it"),
     "plan": ("configs.plan", "show what will happen: steps, schedules, hooks, saves"),
     "config": ("configs.config", "print the resolved config and where each value came from"),

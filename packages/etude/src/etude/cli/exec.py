@@ -60,6 +60,9 @@ def run(args: argparse.Namespace) -> int:
     sys.argv = [args.script, *args.args]
     sys.path[:0] = [os.getcwd()] if args.module else [os.path.dirname(os.path.abspath(args.script)), os.getcwd()]
     try:
+        command = imports.command_of(args.script, args.args) if args.module else None
+        if command is not None:
+            return command()
         if args.module:
             _require_module(args.script)
             runpy.run_module(args.script, run_name="__main__", alter_sys=True)

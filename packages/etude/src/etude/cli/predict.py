@@ -15,7 +15,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data", metavar="DATA", nargs="?", help="a split (val), a folder of images, or a file like the training data"
     )
-    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="out.csv, out.jsonl, out.npz or out.parquet")
+    parser.add_argument(
+        "-o",
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="out.csv, out.jsonl, out.npz or out.parquet; for runs of other systems out.jsonl, or out.pkl as they do",
+    )
     parser.add_argument(
         "--with", dest="beside", default="", metavar="WHAT", help="also write targets, inputs or targets,inputs"
     )
@@ -38,13 +44,14 @@ def add_weights(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from etude.inference.predict import FORMATS, predict_run
+    from etude.inference.predict import formats_of, predict_run
     from etude.report.runs import named_path
 
-    if not args.out.endswith(FORMATS):
+    formats = tuple(formats_of(named_path(args.folder)))
+    if not args.out.endswith(formats):
         from etude.errors import UserError
 
-        raise UserError(f"{args.out}: predictions are written as {either(FORMATS)}")
+        raise UserError(f"{args.out}: predictions are written as {either(formats)}")
     found = predict_run(
         named_path(args.folder),
         args.data,

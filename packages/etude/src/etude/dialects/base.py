@@ -3,7 +3,8 @@
 .. code-block:: text
 
     reading      recognise  read  lower  check  bind_arguments
-    running      build  shorten_plan  shorten_run  check_run  explain  require_loadable
+    running      build  shorten_plan  shorten_run  check_run  explain
+    inference    build_model  weights_of  predict  program
     looking      prepare  rehearse  measure
     files        folders_made  bytes_beside  keep_apart
     catalogues   flags  listing  schema  reference  convert
@@ -30,6 +31,9 @@ from etude.inspection.length import check_length
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from torch import Tensor
+    from torch.nn import Module
+
     from etude.building.options import Options
     from etude.config.tree import Tree
     from etude.core.run import Run
@@ -38,6 +42,10 @@ if TYPE_CHECKING:
     from etude.plan import Plan
     from etude.preview.explain import Facts
 
+    #: Names of samples, their results as the system writes them, and rows of results for JSON.
+    Answers = tuple[Sequence[str | int], Sequence[Any], Sequence[Mapping[str, Any]]]
+    #: Positional arguments and keywords of a module.
+    Inputs = tuple[tuple[Any, ...], dict[str, Any]]
     #: Étude's functions for native plans, passed to dialects so that they need not import them.
     Assemble = Callable[[Plan, Options], Run]
     Measure = Callable[[Plan, Options, str, str], Mapping[str, Any]]
@@ -152,8 +160,23 @@ class Dialect(ABC):
         """Return the error to report for an exception that the config caused; None if it did not."""
         return getattr(error, "etude_reported", None)
 
-    def require_loadable(self, run: str) -> None:  # noqa: B027 - most dialects have nothing to refuse
-        """Raise an error if ``etude.load`` cannot build the model of a run of this dialect."""
+    # -- inference: what a dialect that :attr:`drives_itself` does for a run that has ended ------------------------
+
+    def build_model(self, plan: Plan) -> Module:
+        """Return the model of a plan, without its weights."""
+        raise UserError(f"the models of {self.name} configs cannot be built alone; `etude ckpt convert` reads weights")
+
+    def weights_of(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the entries of a checkpoint's weights that belong to the model."""
+        return state
+
+    def predict(self, plan: Plan, options: Options, checkpoint: str, split: str, data: Path | None) -> Answers:
+        """Return names, results and rows for JSON of all samples of a split, or of the pictures at ``data``."""
+        raise UserError(f"`etude predict` does not know {self.name} configs")
+
+    def program(self, plan: Plan, model: Module, shape: Sequence[int] | None) -> tuple[Module, Inputs]:
+        """Return a module whose inputs and outputs are tensors, with an example of its inputs, to be traced."""
+        raise UserError(f"`etude export` writes no program of {self.name} configs; a .safetensors file takes weights")
 
     # -- plans and results -----------------------------------------------------------------------------------------
 
@@ -172,6 +195,11 @@ class Dialect(ABC):
         """Return the result by which a config keeps its best checkpoint, and ``min`` or ``max``, or empty strings."""
         given = [hook.spec.args for hook in plan.hooks if hook.spec.name == "Checkpoint" and hook.spec.args.get("best")]
         return (str(given[0]["best"]), str(given[0].get("mode") or "")) if given else ("loss", "")
+
+    def zoo(self, name: str) -> tuple[str, str] | None:
+        """Return the address (empty if unknown) and the file name of weights that a config names as in
+        ``torchvision://resnet50``; None for a text that is no such name."""
+        return None
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -261,9 +289,6 @@ class Hosted(Dialect):
     def check_run(self, run: Run, facts: Callable[[Run], Facts], folder: Callable[[], str | Path]) -> list[Finding]:
         return []
 
-    def require_loadable(self, run: str) -> None:
-        raise UserError(f"{run} is a run of a {self.name} config; `etude ckpt convert` reads its weights")
-
     def explain(self, error: BaseException, plan: Plan | None) -> EtudeError | None:
         from etude.dialects.config_errors import as_mistake
 
@@ -322,6 +347,18 @@ class Packaged(Hosted):
     def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.module("live.build").measure(plan, options, checkpoint, split)
         return found
+
+    def build_model(self, plan: Plan) -> Module:
+        model: Module = self.module("live.inference").build_model(plan)
+        return model
+
+    def predict(self, plan: Plan, options: Options, checkpoint: str, split: str, data: Path | None) -> Answers:
+        found: Answers = self.module("live.inference").predict(plan, options, checkpoint, split, data)
+        return found
+
+    def program(self, plan: Plan, model: Module, shape: Sequence[int] | None) -> tuple[Module, Inputs]:
+        made: tuple[Module, Inputs] = self.module("live.inference").program(plan, model, shape)
+        return made
 
     def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
         found: dict[str, dict[str, str]] = self.module("listing").tables(tree)

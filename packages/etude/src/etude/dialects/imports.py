@@ -12,7 +12,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -224,6 +224,12 @@ def _refuse_late_install() -> None:
             )
 
 
+def command_of(module: str, words: Sequence[str]) -> Callable[[], int] | None:
+    """Return what does the work of ``python -m module words…`` for a package that Étude serves, if it does that."""
+    target, first = _tables_for(module).commands.get(module, ("", ()))
+    return (lambda: int(resolve(target)([*first, *words]))) if target else None
+
+
 def is_served(package: str) -> bool:
     """Return whether Étude answers to this package: it owns it, or it has stand-ins and the original is not there."""
     return package in packages() and (is_owned(package) or ownership.original(package) is None)
@@ -296,6 +302,7 @@ class _Tables:
         self.out_of_scope: Mapping[str, str] = getattr(names, "OUT_OF_SCOPE", {})
         self.engine: Sequence[str] = getattr(names, "ENGINE", ())
         self.fallback: Mapping[str, str] = getattr(names, "FALLBACK", {})
+        self.commands: Mapping[str, tuple[str, Sequence[str]]] = getattr(names, "COMMANDS", {})
         self.compiled: Sequence[str] = getattr(names, "COMPILED", ())
         #: Package → the module that finds those parts of it on the disk that Étude leaves to the original.
         self.overlays: dict[str, ModuleType] = {}

@@ -12,7 +12,7 @@ from etude.building.data import make_dataset
 from etude.core.forward import Forward
 from etude.core.predict import inputs_of
 from etude.data.loader import Loader
-from etude.inference.load import load, native_plan
+from etude.inference.load import guest_of, load, plan_of
 from etude.inference.predict import no_loss, split_of
 from etude.plan import Plan
 
@@ -33,8 +33,11 @@ def export(
     from etude.inference.write import write
 
     model = load(run, best=best, ema=ema)
-    target = Path(path)
-    inputs = None if target.suffix == ".safetensors" else _example(native_plan(run), shape)
+    target, plan = Path(path), plan_of(run)
+    if target.suffix == ".safetensors":
+        return write(model, target, None)
+    spoken = guest_of(plan)
+    model, inputs = spoken.program(plan, model, shape) if spoken is not None else (model, _example(plan, shape))
     return write(model, target, inputs)
 
 

@@ -19,7 +19,8 @@ from etude.checkpoint import manifest
 from etude.checkpoint.find import FOLDER, find, find_best
 from etude.checkpoint.state import check_weights
 from etude.checkpoint.store import Store
-from etude.checkpoint.warm_start import init_from
+from etude.checkpoint.warm_start import adapt, init_from, read_weights
+from etude.dialects.base import Dialect
 from etude.errors import NoCheckpoint, UserError, printable
 from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
@@ -69,26 +70,44 @@ def load(
     >>> model.training, model.etude.step
     (False, 3)
     """
-    plan = None if model is not None else native_plan(run)
-    path = _checkpoint(run, best=best, step=step)
-    if plan is not None:
+    plan = None if model is not None else plan_of(run)
+    path = checkpoint_of(run, best=best, step=step)
+    spoken = guest_of(plan)
+    if plan is not None and spoken is None:
         import_modules(plan)
-        model = build_component(plan.model)
+    if plan is not None:
+        model = build_component(plan.model) if spoken is None else spoken.build_model(plan)
     assert model is not None
-    origin = _take(model, plan, path, ema)
+    origin = _take(model, plan, path, ema) if spoken is None else _take_guest(model, spoken, path, ema)
     model.etude = origin  # type: ignore[assignment]
     return model.to(pick_device(device)).eval()
 
 
-def native_plan(run: str | Path) -> Plan:
+def plan_of(run: str | Path) -> Plan:
+    """Return the plan that a run was trained by."""
     _require_run(Path(run))
     if Path(run).suffix in (".yaml", ".yml", ".toml", ".json", ".py"):
         raise UserError(f"{printable(str(run))} is a config; give the folder of a run that was trained with it")
     if (Path(run) / FOLDER).is_dir() and not (Path(run) / "plan.yaml").is_file():
         raise made_in_python(Path(run))
     plan, _ = load_plan(run)
-    dialects.of(plan).require_loadable(printable(str(run)))
     return require_sound(plan)
+
+
+def guest_of(plan: Plan | None) -> Dialect | None:
+    """Return the dialect of a plan whose own runner drove the run; None for a native one."""
+    spoken = dialects.of(plan) if plan is not None else None
+    return spoken if spoken is not None and spoken.drives_itself else None
+
+
+def _take_guest(model: torch.nn.Module, spoken: Dialect, path: str, ema: bool | None) -> Origin:
+    if ema is not None:
+        text = f"{printable(path)}: a run of {spoken.title} has the weights that it was evaluated with"
+        raise UserError(f"{text}; leave --ema out")
+    weights = spoken.weights_of(adapt(read_weights(path)))
+    check_weights(model, weights)
+    model.load_state_dict(weights)
+    return Origin(checkpoint=path, step=None, metrics={}, averaged=False)
 
 
 def _require_run(path: Path) -> None:
@@ -100,7 +119,7 @@ def _require_run(path: Path) -> None:
     raise UserError(f"{printable(str(path))}: no such run; {hint}")
 
 
-def _checkpoint(run: str | Path, *, best: bool | str | int = False, step: int | None = None) -> str:
+def checkpoint_of(run: str | Path, *, best: bool | str | int = False, step: int | None = None) -> str:
     if isinstance(best, int) and not isinstance(best, bool):
         best, step = False, best
     if best and best != "latest":

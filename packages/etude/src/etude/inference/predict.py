@@ -8,8 +8,10 @@ import importlib
 import inspect
 import json
 import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from etude.building.components import build_component
 from etude.building.data import make_dataset
+from etude.building.options import Options
 from etude.core.forward import Forward
 from etude.core.predict import inputs_of, predict
 from etude.data.datasets.images import SUFFIXES, Pictures
@@ -26,7 +29,9 @@ from etude.data.loader import Loader, is_stream
 from etude.errors import ConfigError, DataError, UserCodeError, UserError, optional, printable
 from etude.errors.spelling import suggest
 from etude.fast_dataclass import record
-from etude.inference.load import load, native_plan
+from etude.inference.load import checkpoint_of, guest_of, load, plan_of
+from etude.inference.samples import FORMATS as OF_GUESTS
+from etude.inference.samples import Samples
 from etude.inspection.paths import find_path
 from etude.losses.outputs import SCORE_KEYS
 from etude.plan import Plan, Spec
@@ -118,6 +123,11 @@ class Predictions:
         np.savez(path, **{"sample": np.array(self.names), **arrays})
 
 
+def formats_of(run: str | Path) -> Sequence[str]:
+    """Return the endings of files that predictions of a run are written as."""
+    return FORMATS if guest_of(plan_of(run)) is None else OF_GUESTS
+
+
 def predict_run(
     run: str | Path,
     data: str | Path | None = None,
@@ -128,7 +138,7 @@ def predict_run(
     batch_size: int | None = None,
     device: str = "auto",
     beside: Sequence[str] = (),
-) -> Predictions:
+) -> Predictions | Samples:
     """Return what the model of a run answers to a split of its data, a folder of images, or a file like its data.
 
     ``beside`` adds the ``targets`` and ``inputs`` of the samples, as far as the data has them.
@@ -136,10 +146,20 @@ def predict_run(
     for word in beside:
         if word not in BESIDE:
             raise UserError(f"predictions hold {either(BESIDE)} beside them, not {word!r}; {suggest(word, BESIDE)}")
-    model = load(run, best=best, ema=ema, device=device)
-    plan = native_plan(run)
+    plan = plan_of(run)
     if str(data) in plan.data and not Path(str(data)).exists():  # `etude predict RUN val`
         data, split = None, str(data)
+    spoken = guest_of(plan)
+    if spoken is not None:
+        if batch_size is not None or ema is not None or beside:
+            text = f"batch size, weights and what is written are those of the {spoken.title} config"
+            raise UserError(f"{text}; leave the flags out")
+        if data is not None and not Path(data).exists():
+            raise UserError(f"{printable(str(data))}: no such file or folder")
+        checkpoint, path = checkpoint_of(run, best=best), Path(data) if data is not None else None
+        with redirect_stdout(sys.stderr):  # progress bars of the system
+            return Samples(*spoken.predict(plan, Options(quiet=True), checkpoint, split_of(plan, split), path))
+    model = load(run, best=best, ema=ema, device=device)
     dataset, names = _dataset(plan, split, data)
     usual = next(iter(plan.data.values())).batch_size
     where = next(model.parameters(), torch.zeros(())).device

@@ -22,7 +22,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,11 +107,13 @@ def make(
     private: bool = True,
     data: dict[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
+    tuples: Sequence[Sequence[str | int]] = (),
 ) -> None:
     """Create the folder and record plan, config and environment. Without ``anew``, a folder keeps its first records.
 
     ``private``: readable by the owner alone, whatever the umask says. ``data``: fingerprints of the datasets by split.
-    ``flags``: what the command line decides and the config does not say.
+    ``flags``: what the command line decides and the config does not say. ``tuples``: which lists of
+    the plan were tuples.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
@@ -122,6 +124,7 @@ def make(
             # Relative, so that a project that is moved as a whole still finds what its config imports.
             config = os.path.relpath(next(iter(files)), folder) if files else None
             facts = {**environment(), "config": config, "data": data or {}, "flags": dict(flags or {})}
+            facts |= {"tuples": tuples} if tuples else {}
             (folder / "env.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
             sources = imported_files(code_roots(files))
             _write_or_remove(folder / "code.diff", code_changes())

@@ -12,6 +12,7 @@ from typing import Any
 from etude.building.options import Options
 from etude.config.dump import public_files, snapshot
 from etude.config.tree import Tree
+from etude.config.tuples import places_of_tuples
 from etude.core.run import Run
 from etude.dist import group
 from etude.dist.jobs import reports
@@ -60,6 +61,7 @@ class RunFolder:
             private=self.private,
             data=folders.fingerprints(self.run.data),
             flags=self.flags,
+            tuples=places_of_tuples(self.tree.values) if self.tree else (),
         )
 
     def renew(self) -> None:

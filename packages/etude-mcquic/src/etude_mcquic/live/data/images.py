@@ -40,7 +40,7 @@ class Folder:
     def __getitem__(self, index: int) -> Tensor:
         number = index % len(self.paths)
         if number not in self._cache:
-            image = _decode(self.paths[number].read_bytes(), str(self.paths[number]))
+            image = decode(self.paths[number].read_bytes(), str(self.paths[number]))
             if len(self.paths) > 256:
                 return self.transform(image)
             self._cache[number] = image
@@ -63,7 +63,7 @@ class Lmdb:
     def __getitem__(self, index: int) -> Tensor:
         key = self.keys[index % len(self.keys)]
         with _open(self.root).begin() as transaction:
-            return self.transform(_decode(transaction.get(key), repr(key)))
+            return self.transform(decode(transaction.get(key), repr(key)))
 
 
 def open_images(path: str | Path, *, transform: Transform = whole, repeat: int = 1) -> Folder | Lmdb:
@@ -89,7 +89,8 @@ def pad(image: Tensor, multiple: int) -> Tensor:
     return padded if image.ndim == 4 else padded[0]
 
 
-def _decode(data: bytes, name: str) -> Tensor:
+def decode(data: bytes, name: str) -> Tensor:
+    """Return the bytes of an encoded picture (3×H×W)."""
     try:
         with _pillow().open(io.BytesIO(data)) as picture:
             values = np.asarray(picture.convert("RGB"))

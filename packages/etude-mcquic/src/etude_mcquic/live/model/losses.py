@@ -43,7 +43,7 @@ class MsSSIM(Distortion):
         super().__init__(Decibel(1.0))
 
     def distortion(self, restored: Tensor, image: Tensor) -> Tensor:
-        return 1 - msSSIM(restored + 1, image + 1, dataRange=2.0)
+        return 1 - msSSIM(restored + 1, image + 1, dataRange=2.0).mean()
 
 
 @LossRegistry.register
@@ -59,36 +59,46 @@ class PSNR(Distortion):
 
 
 def msSSIM(x: Tensor, y: Tensor, *, dataRange: float = 1.0, window: int = 11, sigma: float = 1.5) -> Tensor:
-    """Return the mean MS-SSIM over images and channels. Small images use as many scales as fit."""
+    """Return the MS-SSIM of each image and channel as McQuic computes it, with weights whose sum is 1.0001.
+
+    McQuic refuses images whose shorter side is 160 pixels or less. Here they have as many scales as fit, with weights
+    whose sum is 1, a window that fits, and a gradient also where pictures are unlike.
+    """
     kernel = _gaussian(window, sigma).to(x)
-    scales = max(1, min(len(SCALES), 1 + int(torch.tensor(min(x.shape[-2:]) / window).log2().floor())))
-    weights = torch.tensor(SCALES[:scales], device=x.device, dtype=x.dtype)
-    weights = weights / weights.sum()
+    weights = torch.tensor(SCALES, device=x.device, dtype=x.dtype)
+    is_small = min(x.shape[-2:]) <= (window - 1) * 2 ** (len(SCALES) - 1)
+    if is_small:
+        scales = max(1, min(len(SCALES), 1 + int(torch.tensor(min(x.shape[-2:]) / window).log2().floor())))
+        weights = weights[:scales] / weights[:scales].sum()
     parts = []
-    for scale in range(scales):
+    for left in reversed(range(len(weights))):
         similarity, structure = _ssim(x, y, kernel, dataRange)
-        parts.append(similarity if scale == scales - 1 else structure)
-        x, y = F.avg_pool2d(x, 2), F.avg_pool2d(y, 2)
-    # A negative similarity has no real power.
-    stacked = torch.stack(parts).clamp(min=1e-6)
-    return stacked.pow(weights.view(-1, 1, 1)).prod(0).mean()
+        part = structure if left else similarity
+        parts.append(part.clamp(min=1e-6) if is_small else F.relu(part))
+        odd = [side % 2 for side in x.shape[2:]]
+        x, y = F.avg_pool2d(x, 2, padding=odd), F.avg_pool2d(y, 2, padding=odd)
+    return (torch.stack(parts, 1) ** weights.view(1, -1, 1)).prod(1)
 
 
 def _ssim(x: Tensor, y: Tensor, kernel: Tensor, dataRange: float) -> tuple[Tensor, Tensor]:
+    # Gradients are summed in the order of these lines, which is McQuic's: the same bits need the same order.
     first, second = (0.01 * dataRange) ** 2, (0.03 * dataRange) ** 2
     mean_x, mean_y = _blur(x, kernel), _blur(y, kernel)
-    var_x, var_y = _blur(x * x, kernel) - mean_x**2, _blur(y * y, kernel) - mean_y**2
-    covariance = _blur(x * y, kernel) - mean_x * mean_y
+    squared_x, squared_y, product = mean_x.pow(2), mean_y.pow(2), mean_x * mean_y
+    var_x, var_y = _blur(x * x, kernel) - squared_x, _blur(y * y, kernel) - squared_y
+    covariance = _blur(x * y, kernel) - product
     structure = (2 * covariance + second) / (var_x + var_y + second)
-    light = (2 * mean_x * mean_y + first) / (mean_x**2 + mean_y**2 + first)
-    return (light * structure).mean((2, 3)), structure.mean((2, 3))
+    similarity = ((2 * product + first) / (squared_x + squared_y + first)) * structure
+    return similarity.flatten(2).mean(-1), structure.flatten(2).mean(-1)
 
 
 def _blur(x: Tensor, kernel: Tensor) -> Tensor:
     channels = x.shape[1]
     size = min(len(kernel), *x.shape[-2:])
-    taps = kernel[(len(kernel) - size) // 2 :][:size]
-    taps = taps / taps.sum()
+    taps = kernel
+    if size < len(kernel):
+        taps = kernel[(len(kernel) - size) // 2 :][:size]
+        taps = taps / taps.sum()
     x = F.conv2d(x, taps.view(1, 1, -1, 1).expand(channels, 1, -1, 1), groups=channels)
     return F.conv2d(x, taps.view(1, 1, 1, -1).expand(channels, 1, 1, -1), groups=channels)
 

@@ -1,6 +1,7 @@
-"""A range coder (``mcquic.rans``) in Python, for a McQuic whose compiled one was not built.
+"""A range coder (``mcquic.rans``) for a McQuic whose compiled one was not built.
 
 The format is that of the compiled coder (64-bit rANS, words of 32 bits), so that each can read the other's output.
+:mod:`.rans_compiled` does the work where there is a C compiler, the Python here elsewhere; both write the same bytes.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ import math
 import struct
 from collections.abc import Sequence
 
+from etude_mcquic.live.model import rans_compiled
+
 _PRECISION = 16
 _LOWER = 1 << 31
 _WORD = 32
+#: Values that a distribution has no place for follow its last symbol in pieces of so many bits. McQuic gives sizes that
+#: are one larger than its distributions, so that none has such a last symbol.
+_PIECE = 4
 
 
 def pmfToQuantizedCDF(pmf: Sequence[float], precision: int) -> list[int]:
@@ -57,19 +63,32 @@ class RansEncoder:
         cdfSizes: Sequence[int],
         offsets: Sequence[int],
     ) -> bytes:
+        """Return the bytes. ``indexes`` name the distribution of each symbol; each has a size and an offset."""
+        compiled = rans_compiled.library()
+        if compiled is not None:
+            return rans_compiled.encode(compiled, symbols, indexes, cdfs, cdfSizes, offsets)
         state, words = _LOWER, []
         # rANS decodes last in, first out: what is encoded last is decoded first.
-        for symbol, index, offset in reversed(list(zip(symbols, indexes, offsets, strict=True))):
-            cdf, value = cdfs[index], symbol - offset
-            if not 0 <= value < len(cdf) - 1:
-                raise ValueError(f"symbol {symbol} is not one of the {len(cdf) - 1} symbols of its distribution")
-            start, width = cdf[value], cdf[value + 1] - cdf[value]
-            if state >= ((_LOWER >> _PRECISION) << _WORD) * width:
-                words.append(state & 0xFFFFFFFF)
-                state >>= _WORD
-            state = (state // width << _PRECISION) + state % width + start
+        for symbol, index in reversed(list(zip(symbols, indexes, strict=True))):
+            for start, width, bits in reversed(_entries(symbol - offsets[index], cdfs[index], cdfSizes[index] - 2)):
+                if state >= ((_LOWER >> bits) << _WORD) * width:
+                    words.append(state & 0xFFFFFFFF)
+                    state >>= _WORD
+                state = (state // width << bits) + state % width + start
         words += [state >> _WORD, state & 0xFFFFFFFF]
         return struct.pack(f"<{len(words)}I", *reversed(words))
+
+
+def _entries(value: int, cdf: Sequence[int], most: int) -> list[tuple[int, int, int]]:
+    """Return start, width and bits of what is encoded for a value: its own symbol, or the last one and pieces."""
+    if 0 <= value < most:
+        return [(cdf[value], cdf[value + 1] - cdf[value], _PRECISION)]
+    if most + 1 >= len(cdf):
+        raise ValueError(rans_compiled.UNKNOWN.format(value, most))
+    raw = -2 * value - 1 if value < 0 else 2 * (value - most)
+    pieces = -(-raw.bit_length() // _PIECE)
+    parts = (pieces, *(raw >> (place * _PIECE) & 15 for place in range(pieces)))
+    return [(cdf[most], cdf[most + 1] - cdf[most], _PRECISION), *((part, 1, _PIECE) for part in parts)]
 
 
 class RansDecoder:
@@ -83,22 +102,45 @@ class RansDecoder:
         cdfSizes: Sequence[int],
         offsets: Sequence[int],
     ) -> list[int]:
-        words = iter(struct.unpack(f"<{len(encoded) // 4}I", encoded))
-        state = next(words) | next(words) << _WORD
-        found = []
-        for index, offset in zip(indexes, offsets, strict=True):
-            cdf, seen = cdfs[index], state & ((1 << _PRECISION) - 1)
-            value = _symbol(cdf, seen)
-            state = (cdf[value + 1] - cdf[value]) * (state >> _PRECISION) + seen - cdf[value]
-            if state < _LOWER:
-                state = state << _WORD | next(words)
-            found.append(value + offset)
-        return found
+        """Return the symbols; the arguments are those that the bytes were made with."""
+        compiled = rans_compiled.library()
+        if compiled is not None:
+            return rans_compiled.decode(compiled, encoded, indexes, cdfs, cdfSizes, offsets)
+        try:
+            reading = _Reading(encoded)
+            return [reading.value(cdfs[index], cdfSizes[index] - 2) + offsets[index] for index in indexes]
+        except StopIteration:
+            raise ValueError(rans_compiled.CUT_OFF) from None
 
 
-def _symbol(cdf: Sequence[int], seen: int) -> int:
+class _Reading:
+    """The state of a decoder."""
+
+    def __init__(self, encoded: bytes) -> None:
+        self._words = iter(struct.unpack(f"<{len(encoded) // 4}I", encoded[: len(encoded) // 4 * 4]))
+        self._state: int = next(self._words) | next(self._words) << _WORD
+
+    def value(self, cdf: Sequence[int], most: int) -> int:
+        seen = self._state & ((1 << _PRECISION) - 1)
+        symbol = _symbol(cdf, seen, most + 1)
+        self._take((cdf[symbol + 1] - cdf[symbol]) * (self._state >> _PRECISION) + seen - cdf[symbol])
+        if symbol < most:
+            return symbol
+        raw = sum([self._piece() << (place * _PIECE) for place in range(self._piece())])
+        return -(raw >> 1) - 1 if raw & 1 else (raw >> 1) + most
+
+    def _piece(self) -> int:
+        piece = self._state & ((1 << _PIECE) - 1)
+        self._take(self._state >> _PIECE)
+        return piece
+
+    def _take(self, state: int) -> None:
+        self._state = state if state >= _LOWER else state << _WORD | next(self._words)
+
+
+def _symbol(cdf: Sequence[int], seen: int, high: int) -> int:
     """Return the symbol whose range of cumulative frequencies contains ``seen``."""
-    low, high = 0, len(cdf) - 1
+    low = 0
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if cdf[middle] <= seen else (low, middle)

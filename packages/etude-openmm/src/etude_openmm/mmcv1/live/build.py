@@ -443,6 +443,20 @@ def _place_of(error: BaseException, plan: Plan) -> str:
 
 def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mapping[str, Any]:
     """Evaluate a checkpoint on ``split`` in place of the validation data."""
+    with evaluating(plan, options, checkpoint, split) as (runner, hook):
+        found: dict[str, Any] = {}
+
+        def evaluate(runner: Any, results: Any) -> None:
+            found.update(hook.dataloader.dataset.evaluate(results, logger=runner.logger, **hook.eval_kwargs))
+
+        hook.evaluate = evaluate
+        hook._do_evaluate(runner)
+        return found
+
+
+@contextmanager
+def evaluating(plan: Plan, options: Options, checkpoint: str, split: str) -> Iterator[tuple[Any, Any]]:
+    """Give a runner with the weights of ``checkpoint``, and its hook that evaluates ``split`` and saves nothing."""
     source: dict[str, Any] = copy.deepcopy(dict(plan.source))
     data = source["data"]
     data["val"] = data[split]
@@ -453,20 +467,9 @@ def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mappin
         contextlib.redirect_stdout(sys.stderr),  # datasets and progress bars print to stdout, which is for results
         tempfile.TemporaryDirectory(prefix="etude-test-") as folder,  # where scripts of projects write their log
     ):
-        return _evaluate_once(plan, replace(options, folder=Path(folder)), source)
-
-
-def _evaluate_once(plan: Plan, options: Options, source: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Let the evaluation hook run once, with its project's loop over the data, and save nothing."""
-    runner: Any = build(replace(plan, source=source), options).runner
-    hook: Any = next((hook for hook in runner.hooks if isinstance(hook, EvalHook)), None)
-    if hook is None:
-        raise ConfigError("the config has no `evaluation`, which says what to measure", at=str(plan.model.at))
-    found: dict[str, Any] = {}
-
-    def evaluate(runner: Any, results: Any) -> None:
-        found.update(hook.dataloader.dataset.evaluate(results, logger=runner.logger, **hook.eval_kwargs))
-
-    hook.start, hook.interval, hook.save_best, hook.evaluate = None, 1, None, evaluate
-    hook._do_evaluate(runner)
-    return found
+        runner: Any = build(replace(plan, source=source), replace(options, folder=Path(folder))).runner
+        hook: Any = next((hook for hook in runner.hooks if isinstance(hook, EvalHook)), None)
+        if hook is None:
+            raise ConfigError("the config has no `evaluation`, which says what to measure", at=str(plan.model.at))
+        hook.start, hook.interval, hook.save_best = None, 1, None
+        yield runner, hook

@@ -179,15 +179,19 @@ def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mappin
 
     Both go through ``runner.test()``, so that no hook saves a best checkpoint.
     """
-    source = dict(plan.source)
-    if split == "val":
-        fp16 = bool((source.get("val_cfg") or {}).get("fp16", False))
-        source |= {
-            "test_dataloader": source["val_dataloader"],
-            "test_evaluator": source["val_evaluator"],
-            "test_cfg": {"fp16": fp16},
-        }
-    source |= {"load_from": checkpoint, "resume": False}
-    run = build(dataclasses.replace(plan, source=source), options)
+    run = build(dataclasses.replace(plan, source=of_split(plan, checkpoint, split)), options)
     runner: Any = run.runner
     return runner.test()  # type: ignore[no-any-return]
+
+
+def of_split(plan: Plan, checkpoint: str, split: str) -> dict[str, Any]:
+    """Return the config that tests ``checkpoint`` on the data of ``split``."""
+    source = dict(plan.source)
+    if split != "test":
+        fp16 = bool((source.get("val_cfg") or {}).get("fp16", False))
+        source |= {
+            "test_dataloader": source[f"{split}_dataloader"],
+            "test_evaluator": source.get("val_evaluator"),
+            "test_cfg": {"fp16": fp16},
+        }
+    return source | {"load_from": checkpoint, "resume": False}
