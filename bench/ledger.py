@@ -1,8 +1,11 @@
-"""What the ledger costs: a step of a small model with it and without it, in turns.
+"""What the ledger costs: a step of a small model with it and without it, in turns inside of one run.
 
-    python bench/ledger.py [--rounds 12] [--steps 2000]
+    python bench/ledger.py [--pairs 200] [--steps 1000] [--growth 1000000]
 
-Prints the median seconds of a step without the ledger, and the median of the ratios of neighbouring rounds.
+One run trains all steps. Its hook that notes steps is taken out and put in again every ``--steps`` steps, and each part
+with it ends when its rows are written. Processor time of all threads is compared, so that the thread of the ledger
+counts in full and other processes do not. Neighbouring parts make a pair; the median of their ratios is printed with
+its 95 % interval. ``--growth`` notes so many steps and prints the size of the file and of the process on the way.
 """
 
 from __future__ import annotations
@@ -12,41 +15,96 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import etude
+from etude.core.run import Run
+from etude.ledger import rows
+from etude.ledger.writer import Ledger, Noting
 
 torch.set_num_threads(1)
 
 
-def seconds(steps: int, *, ledger: bool) -> float:
+def parts(pairs: int, steps: int) -> list[tuple[float, float]]:
+    """Return the processor seconds per step without and with the ledger, of each pair."""
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-    data = torch.utils.data.TensorDataset(torch.randn(4096, 64), torch.randint(0, 10, (4096,)))
+    model = torch.nn.Sequential(torch.nn.Linear(32, 48), torch.nn.ReLU(), torch.nn.Linear(48, 10))
+    data = torch.utils.data.TensorDataset(torch.randn(4096, 32), torch.randint(0, 10, (4096,)))
     with tempfile.TemporaryDirectory() as folder:
         trainer = etude.Trainer(
             model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9),
-            loss=torch.nn.CrossEntropyLoss(), folder=Path(folder) / "run", quiet=True, ledger=ledger,
+            loss=torch.nn.CrossEntropyLoss(), folder=Path(folder) / "run", quiet=True,
         )  # fmt: skip
-        moments: list[float] = []
-        trainer.on("before_step")(
-            lambda run: moments.append(time.perf_counter()) if run.step in (100, steps - 1) else None
-        )
-        trainer.fit(data, steps=steps, batch_size=64, checkpoint=None)
-    return (moments[1] - moments[0]) / (steps - 101)
+        times: list[float] = []
+        began = 0.0
+
+        @trainer.on("before_step")
+        def switch(run: Run) -> None:
+            nonlocal began
+            if run.step % steps:
+                return
+            ledger: Any = run.history
+            noting = next((hook for hook in run.hooks if isinstance(hook, Noting)), None)
+            if noting is not None:
+                ledger._wait()
+            if began:
+                times.append((time.process_time() - began) / steps)
+            if noting is not None:
+                run.hooks.remove(noting)
+            else:
+                run.hooks.add(Noting(ledger))
+            began = time.process_time()
+
+        trainer.fit(data, steps=(2 * pairs + 2) * steps + 1, batch_size=64, checkpoint=None)
+    kept = times[2:]  # the first ones warm up
+    return list(zip(kept[1::2], kept[::2], strict=True)) if len(times) % 2 else list(zip(kept[::2], kept[1::2]))
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the median, from the order of the values."""
+    ordered, count = sorted(values), len(values)
+    away = round(0.98 * count**0.5)
+    return ordered[max(0, count // 2 - away)], ordered[min(count - 1, count // 2 + away)]
+
+
+def growth(steps: int) -> None:
+    """Note many steps, and print what grows."""
+    loss, indices = torch.tensor(0.5), torch.arange(64)
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder, rows.FILE))
+        run: Any = Run(model=torch.nn.Identity(), update=lambda run, batch: None, loop=lambda run: None)
+        run.loss, run.samples = loss, indices
+        for step in range(steps):
+            run.step = step
+            ledger.note(run)
+            if (step + 1) % (steps // 4) == 0:
+                ledger._wait()
+                size, memory = Path(folder, rows.FILE).stat().st_size, _resident()
+                print(f"{step + 1:>9} steps   file {size / 1e6:7.2f} MB   process {memory:7.1f} MB")
+        ledger.close()
+
+
+def _resident() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 1e6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--growth", type=int, default=0)
     args = parser.parse_args()
-    seconds(300, ledger=True)
-    rounds = [(seconds(args.steps, ledger=False), seconds(args.steps, ledger=True)) for _ in range(args.rounds)]
-    ratios = [with_it / without for without, with_it in rounds]
-    print(f"step without the ledger   {statistics.median(one for one, _ in rounds) * 1e6:7.1f} µs")
-    print(f"with it / without it      {statistics.median(ratios):7.4f}   ({min(ratios):.4f} to {max(ratios):.4f})")
+    if args.growth:
+        growth(args.growth)
+        return
+    found = parts(args.pairs, args.steps)
+    ratios = [with_it / without for without, with_it in found]
+    low, high = interval(ratios)
+    print(f"step without the ledger   {statistics.median(one for one, _ in found) * 1e6:7.1f} µs of processor time")
+    print(f"with it / without it      {statistics.median(ratios):7.4f}   (95 %: {low:.4f} to {high:.4f})")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Measures how far a run can be called back: steps run again, planted differences named, forgeries found.
 
-    python bench/replay.py [--pairs 80] [--only steps causes forgeries] [--seed 0]
+    python bench/replay.py [--pairs 200] [--only steps causes forgeries] [--seed 0]
 
-- steps: random (run, step) pairs of runs with 0 and 2 data workers, dropout, augmentation, bf16, accumulation, EMA and
-  clipping, half of them killed and resumed, are run again; each must be bitwise as its ledger says, and the ledger of
-  a killed run must be that of a calm one;
+- steps: random (run, step) pairs of native runs and of runs of mmcv 1.x, MMEngine, LiBai and McQuic, with 0 and 2 data
+  workers, dropout, augmentation, bf16, accumulation, EMA and clipping, most of them killed and resumed, are run again;
+  each must be bitwise as its ledger says, the ledger of a killed run must be that of a calm one, and no file of a run
+  may have changed;
 - causes: two runs that differ in one thing; `etude bisect` must name the first step and the cause;
 - forgeries: `etude verify` must find each, and must find nothing in honest runs.
 
@@ -41,6 +42,7 @@ from etude.ledger.bisect import bisect
 from etude.ledger.replay import replay
 from etude.ledger.statement import FILE, attest, verify
 
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 CONFIG = """
 imports: [own.py]
 model: {{type: Own, width: {width}, dropout: {dropout}}}
@@ -184,30 +186,136 @@ KINDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@dataclass
+class Driven:
+    """A run of another system: an example's config, what is changed in it, and where its checkpoints lie."""
+
+    config: str
+    steps: int
+    changes: tuple[str, ...] = ()
+    folder: str = ""
+
+
+_MMCV1 = ("runner.max_epochs=2", "checkpoint_config.by_epoch=False", "checkpoint_config.interval=8",
+          "checkpoint_config.max_keep_ckpts=-1")  # fmt: skip
+_MMENGINE = ("train_cfg.max_epochs=3", "default_hooks.checkpoint.by_epoch=False",
+             "default_hooks.checkpoint.interval=8", "default_hooks.checkpoint.max_keep_ckpts=-1")  # fmt: skip
+_LIBAI = ("train.train_iter=30", "train.checkpointer.period=8", "train.evaluation.eval_period=12",
+          "train.evaluation.eval_iter=1", "train.log_period=5")  # fmt: skip
+DRIVEN: dict[str, Driven] = {
+    "mmcv 1.x: dropout, augmentation, EMA": Driven("mmcv1/digits.py", 46, _MMCV1),
+    "mmcv 1.x: 2 workers": Driven("mmcv1/digits.py", 46, (*_MMCV1, "data.workers_per_gpu=2")),
+    "mmcv 1.x: accumulation of 3": Driven(
+        "mmcv1/digits.py", 46,
+        (*_MMCV1, "optimizer_config.type=GradientCumulativeOptimizerHook", "optimizer_config.cumulative_iters=3"),
+    ),
+    "MMEngine: augmentation, LARS": Driven("mmengine/simclr_lars.py", 33, _MMENGINE),
+    "MMEngine: 2 workers": Driven("mmengine/simclr_lars.py", 33, (*_MMENGINE, "train_dataloader.num_workers=2")),
+    "MMEngine: bf16, accumulation of 2, clipping": Driven(
+        "mmengine/simclr_lars.py", 33,
+        (*_MMENGINE, "optim_wrapper.type=AmpOptimWrapper", "optim_wrapper.dtype=bfloat16",
+         "optim_wrapper.accumulative_counts=2", "optim_wrapper.clip_grad.max_norm=1.0"),
+    ),
+    "LiBai: dropout, clipping": Driven("libai/char_transformer.py", 30, _LIBAI),
+    "LiBai: 2 workers": Driven("libai/char_transformer.py", 30, (*_LIBAI, "dataloader.train.num_workers=2")),
+    "LiBai: bf16, accumulation of 2": Driven(
+        "libai/char_transformer.py", 30, (*_LIBAI, "train.amp.enabled=true", "train.num_accumulation_steps=2")
+    ),
+    "McQuic": Driven("mcquic/photos.yaml", 24, ("train.epoch=8", "train.valFreq=2"), "latest"),
+}  # fmt: skip
+
+
 def measure_steps(pairs: int, chance: random.Random) -> list[tuple[str, ...]]:
-    found, each = [], -(-pairs // (2 * len(KINDS)))
+    found, each = [], -(-pairs // (2 * len(KINDS) + len(DRIVEN)))
     for number, (name, changes) in enumerate(KINDS.items()):
         with scratch():
-            require(train("calm", **changes))
             kills = sorted(chance.sample(range(3, 23), 1 + number % 2))
-            for count, step in enumerate(kills):
-                words = ["--resume"] if count else []
-                require(train("cut", "--chaos", f"kill@step={step}", *words, **changes), -signal.SIGKILL)
-            require(train("cut", "--resume", **changes))
-            same = Path("cut", rows.FILE).read_bytes() == Path("calm", rows.FILE).read_bytes()
-            steps = {folder: chance.sample(range(1, 25), each) for folder in ("calm", "cut")}
+            found.append(_killed_and_replayed(
+                name, lambda folder, *words, c=changes: train(folder, *words, **c), kills, ("calm", "cut"), 24, each,
+                chance,
+            ))  # fmt: skip
+    with scratch():
+        shutil.copytree(EXAMPLES, "examples")
+        _pictures(Path("examples/mcquic"))
+        for name, one in DRIVEN.items():
+            place = Path("examples", one.config).parent.absolute()
 
-            def work(chosen: dict[str, list[int]] = steps) -> list[Any]:
-                return [replay(folder, step).different for folder, some in chosen.items() for step in some]
+            def train_it(folder: str, *words: str, one: Driven = one, place: Path = place) -> Any:
+                command = ["train", Path(one.config).name, *one.changes, "-q", "--folder", f"{place}/{folder}", *words]
+                return forked(lambda: _in(place, command))
 
-            different = forked(work)
-            if isinstance(different, str):
-                raise SystemExit(different)
-            good = sum(one is None for one in different)
-            killed = f"killed at {', '.join(map(str, kills))}"
-            found.append((name, f"{good} of {len(different)}", killed, "the same" if same else "ANOTHER"))
-            print(f"  {name}: {good} of {len(different)}", flush=True)
+            kills = [chance.randrange(9, one.steps)]
+            folders = tuple(f"{place}/{folder}/{one.folder}".rstrip("/") for folder in ("cut", "calm"))
+            found.append(_killed_and_replayed(name, train_it, kills, folders, one.steps, each, chance, only=1))
+            for folder in ("calm", "cut"):
+                shutil.rmtree(place / folder)
     return found
+
+
+#: Runs of this part, and what `etude verify --replay 1` finds wrong about them.
+HONEST: list[tuple[str, Any]] = []
+
+
+def _alarms(folder: str) -> list[str]:
+    attest(Path(folder))
+    return verify(Path(folder), replays=1).wrong
+
+
+def _in(place: Path, command: list[str]) -> Any:
+    os.chdir(place)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        code = etude(command)
+    return code if code == 0 else f"{code}: {said.getvalue()}"
+
+
+def _pictures(place: Path) -> None:
+    """Write small pictures for the compressor."""
+    import numpy as np
+    from PIL import Image
+
+    chance = np.random.default_rng(0)
+    for folder, count in (("tiles", 24), ("photos", 2)):
+        (place / folder).mkdir()
+        for number in range(count):
+            values = chance.integers(0, 255, (64, 64, 3), dtype=np.uint8)
+            Image.fromarray(values).save(place / folder / f"{number:02}.png")
+
+
+def _killed_and_replayed(
+    name: str, train: Callable[..., Any], kills: list[int], folders: tuple[str, ...], steps: int, each: int,
+    chance: random.Random, only: int = 2,
+) -> tuple[str, ...]:  # fmt: skip
+    """Train a run calmly and once more with kills; run random steps of the first ``only`` folders again."""
+    require(train("calm"))
+    for count, step in enumerate(kills):
+        require(train("cut", "--chaos", f"kill@step={step}", *(["--resume"] if count else [])), -signal.SIGKILL)
+    require(train("cut", "--resume"))
+    same = len({Path(folder, rows.FILE).read_bytes() for folder in folders}) == 1
+    chosen = {folder: chance.sample(range(1, steps + 1), min(each, steps)) for folder in folders[:only]}
+    before = {folder: _contents(folder) for folder in chosen}
+    different = forked(lambda: [replay(folder, step).different for folder, some in chosen.items() for step in some])
+    if isinstance(different, str):
+        raise SystemExit(different)
+    untouched = all(_contents(folder) == content for folder, content in before.items())
+    HONEST.extend((f"{name}, {Path(folder).name}", forked(lambda folder=folder: _alarms(folder))) for folder in folders)
+    good = sum(one is None for one in different)
+    print(f"  {name}: {good} of {len(different)}{'' if same else ', ANOTHER ledger'}", flush=True)
+    if not untouched:
+        print("      a replay has CHANGED the run")
+    killed = f"killed at {', '.join(map(str, kills))}"
+    return (
+        name,
+        f"{good} of {len(different)}",
+        killed,
+        "the same" if same else "ANOTHER",
+        "yes" if untouched else "NO",
+    )
+
+
+def _contents(folder: str) -> str:
+    files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    parts = (f"{path} {path.lstat().st_mtime_ns} ".encode() + path.read_bytes() for path in files)
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 # -- causes --------------------------------------------------------------------------------------------------------------
@@ -267,6 +375,29 @@ PLANTED = [
             {"hooks": "[Push]"}),
     Planted("an operator in the middle of the run", 9, ("A runs relu.default, B leaky_relu.default",),
             base_code=COUNTING.format(act="torch.relu"), code=COUNTING.format(act="torch.nn.functional.leaky_relu")),
+    Planted("Nesterov's momentum", 2, ("other settings of the optimizer: nesterov False in A, True in B",),
+            {"more": ", momentum: 0.9, nesterov: true"}),
+    Planted("betas", 3, ("other settings of the optimizer: betas",),
+            {"more": ", betas: [0.8, 0.99]"}, base={"optimizer": "AdamW", "lr": 0.01, "more": ", betas: [0.9, 0.99]"}),
+    Planted("a learning rate a little larger", ANY, ("lr 0.1 in A, 0.100001 in B",), {"lr": 0.100001}),
+    Planted("a warm-up", 2, ("other settings of the optimizer: lr",),
+            {"schedule": "{lr: [{type: Linear, start: 0.1, end: 1.0, until: 5step}, {type: Constant}]}"}),
+    Planted("another activation", 1, ("A runs relu.default, B tanh.default", "torch.tanh"),
+            code=OWN.replace("torch.relu", "torch.tanh")),
+    Planted("one initial weight", 1, ("other initial weights", "first.bias"),
+            code=OWN.replace("        self.drop =", "        self.first.bias.data[3] += 0.5\n        self.drop =")),
+    Planted("a layer without bias", 1, ("other parameters in the model", "second.bias is only in A"),
+            code=OWN.replace("torch.nn.Linear(width, 10)", "torch.nn.Linear(width, 10, bias=False)")),
+    Planted("an additional layer", 1, ("other parameters in the model", "third"),
+            code=OWN.replace("        self.drop =", "        self.third = torch.nn.Linear(2, 2)\n        self.drop =")),
+    Planted("more augmentation", 1, ("other augmentation or other data", "noise"), {"noise": 0.2}, base={"noise": 0.1}),
+    Planted("one changed picture", ANY, ("other augmentation or other data",),
+            code=OWN.replace("        return image +", "        image = image * 0.5 if index == 7 else image\n        return image +")),
+    Planted("one changed label", ANY, ("other augmentation or other data",),
+            code=OWN.replace("torch.randn(image.shape), target", "torch.randn(image.shape), 0 if index == 7 else target")),
+    Planted("a hook that pushes further", 8, ("another constant: 0.01 in A, 0.02 in B",), {"hooks": "[Push]"},
+            base={"hooks": "[Push]"}, code=OWN.replace("0.01", "0.02")),
+    Planted("averages of the weights, which change nothing", None, changes={"hooks": "[{type: EMA, momentum: 0.1}]"}),
     Planted("threads", ANY, ("threads: 1 in A, 2 in B",), {"threads": 2}, code=THREADS, base_code=THREADS),
 ]  # fmt: skip
 
@@ -508,8 +639,58 @@ FORGERIES: dict[str, Forge] = {
     "metrics and a signed statement": _payload,
     "metrics and a statement without a signature": _metrics_and_statement,
 }  # fmt: skip
+#: What is done to a run of another system, whose checkpoints are files of its own.
+FOREIGN: dict[str, tuple[str, Forge]] = {
+    "mmcv: a bit of the last checkpoint": ("mmcv", lambda run: flip(_newest_file(run), -1000)),
+    "mmcv: half of a checkpoint": ("mmcv", lambda run: os.truncate(_newest_file(run), 20_000)),
+    "mmcv: a checkpoint of another run": (
+        "mmcv",
+        lambda run: shutil.copy(_newest_file(run.parent / "mmcv-other"), _newest_file(run)),
+    ),
+    "mmcv: a checkpoint removed": ("mmcv", lambda run: _newest_file(run).unlink()),
+    "mmcv: a checkpoint twice": ("mmcv", lambda run: shutil.copy(_newest_file(run), run / "iter_4.pth")),
+    "mmcv: a loss, chained anew": ("mmcv", lambda run: chained_anew(run, _losses)),
+    "mmcv: steps cut out, chained anew": ("mmcv", lambda run: chained_anew(run, _cut)),
+    "mmcv: the ledger of another run": (
+        "mmcv",
+        lambda run: shutil.copy(run.parent / "mmcv-other" / rows.FILE, run / rows.FILE),
+    ),
+    "mmcv: another lr in the plan": ("mmcv", lambda run: edit(run / "plan.yaml", "lr: 0.005", "lr: 0.006")),
+    "mmcv: other code": ("mmcv", lambda run: edit(run / "code.json", "relu", "tanh")),
+    "mmcv: a checkpoint of another run, attested anew": ("mmcv", lambda run: _foreign_reattested(run)),
+    "mmcv: another log": ("mmcv", lambda run: flip(next(run.glob("*.log.json")))),
+    "LiBai: a bit of the weights": ("libai", lambda run: flip(run / "model_0000007" / "model", -1000)),
+    "LiBai: weights of another run": (
+        "libai",
+        lambda run: shutil.copy(run.parent / "libai-other" / "model_0000007" / "model", run / "model_0000007"),
+    ),
+    "LiBai: samples of two steps swapped, chained anew": ("libai", lambda run: chained_anew(run, _ids)),
+    "LiBai: the end cut off": ("libai", lambda run: os.truncate(run / rows.FILE, rows.size_of(9))),
+}
+
+
+def _newest_file(run: Path) -> Path:
+    return max((path for path in run.glob("iter_*.pth")), key=lambda path: int(path.stem.rpartition("_")[2]))
+
+
+def _foreign_reattested(run: Path) -> None:
+    """Put in other weights under the same entries of Étude, and write a statement about that."""
+    import torch
+
+    state = torch.load(_newest_file(run), weights_only=False)
+    for name, value in state["state_dict"].items():
+        if name == "fc.bias":
+            value += 0.25
+    torch.save(state, _newest_file(run))
+    attest(run)
+
+
 #: Those that only a replay shows, and those that only a signature shows.
-REPLAYED = ("weights of another run, attested anew", "first weights of another run, attested anew")
+REPLAYED = (
+    "weights of another run, attested anew",
+    "first weights of another run, attested anew",
+    "mmcv: a checkpoint of another run, attested anew",
+)
 SIGNED = ("metrics and a signed statement", "metrics and a statement without a signature")
 
 
@@ -517,7 +698,7 @@ def measure_forgeries() -> list[tuple[str, ...]]:
     found = []
     with scratch():
         _honest_runs()
-        alarms = []
+        alarms = list(HONEST)
         for run in sorted(Path("runs").iterdir()):
 
             def work(run: Path = run) -> list[str]:
@@ -529,11 +710,13 @@ def measure_forgeries() -> list[tuple[str, ...]]:
         for name in ("key", "public"):
             make = ["genpkey", "-algorithm", "ed25519"] if name == "key" else ["pkey", "-in", "key.pem", "-pubout"]
             subprocess.run(["openssl", *make, "-out", f"{name}.pem"], check=True)
-        for name, forge in FORGERIES.items():
-            shutil.copytree("runs", "forged")
+        _foreign_runs()
+        forgeries = {name: ("run", forge) for name, forge in FORGERIES.items()} | FOREIGN
+        for name, (folder, forge) in forgeries.items():
+            shutil.copytree("runs", "forged", symlinks=True)
 
-            def forging(name: str = name, forge: Forge = forge) -> list[str]:
-                run = Path("forged", "run")
+            def forging(name: str = name, folder: str = folder, forge: Forge = forge) -> list[str]:
+                run = Path("forged", folder)
                 if name == SIGNED[0]:
                     attest(run, "key.pem")
                 forge(run)
@@ -569,6 +752,21 @@ def _honest_runs() -> None:
     require(train("runs/longer", **small | {"steps": 12}))
     require(train("runs/longer", "--resume", **small))
     require(train("runs/without-shuffle", **small, shuffle="false"))
+    require(train("runs/wide", **small, width=48))
+    require(train("runs/adamw", **small, optimizer="AdamW", more=", clip_norm: 1.0"))
+    require(train("runs/cosine", **small, schedule="{lr: Cosine}"))
+
+
+def _foreign_runs() -> None:
+    """Train two runs each of mmcv 1.x and LiBai beside the others, and attest them."""
+    runs = Path("runs").absolute()
+    shutil.copytree(EXAMPLES, "examples")
+    for name, one in (("mmcv", DRIVEN["mmcv 1.x: 2 workers"]), ("libai", DRIVEN["LiBai: dropout, clipping"])):
+        place = Path("examples", one.config).parent.absolute()
+        for folder, more in ((name, ()), (f"{name}-other", ("seed=1",) if name == "mmcv" else ("train.seed=1",))):
+            command = ["train", Path(one.config).name, *one.changes, *more, "-q", "--folder", str(runs / folder)]
+            require(forked(lambda command=command, place=place: _in(place, command)))
+            require(forked(lambda folder=folder: attest(runs / folder) and None), None)
 
 
 # ------------------------------------------------------------------------------------------------------------------------
@@ -576,14 +774,14 @@ def _honest_runs() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--pairs", type=int, default=80)
+    parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=("steps", "causes", "forgeries"))
     args = parser.parse_args()
     parts: dict[str, tuple[Callable[[], list[tuple[str, ...]]], tuple[str, ...]]] = {
         "steps": (
             lambda: measure_steps(args.pairs, random.Random(args.seed)),
-            ("runs", "steps bitwise as recorded", "second run", "its ledger"),
+            ("runs", "steps bitwise as recorded", "second run", "its ledger", "untouched"),
         ),
         "causes": (measure_causes, ("planted", "first step", "right", "cause")),
         "forgeries": (measure_forgeries, ("forged", "right", "said")),

@@ -1,6 +1,7 @@
 """The examples of other systems' configs through many lives: each is stopped in another way, the next one goes on.
 
     python -m tests.across.fault_lives [NAME …]
+    python -m tests.across.fault_lives --replay NAME …      fewer lives, and steps of them run again
 
 torch is imported once; every life is the command line in a fork. Prints a JSON object per system.
 """
@@ -25,6 +26,7 @@ from PIL import Image
 from etude import dialects
 from etude.checkpoint.tools.same_runs import compare_runs, steps_of
 from etude.cli import main as etude
+from etude.ledger import rows
 from tests import sampling
 from tests.faults.lives import live
 from tests.places import EXAMPLES
@@ -115,11 +117,7 @@ def disasters_of(name: str) -> tuple[str, ...]:
 
 
 def play(name: str) -> dict[str, Any]:
-    package = type(dialects.find(name)).__module__.rpartition(".")[0]
-    slow = (f"{package}.live.build", *IMPORTED, *IMPORTED_BY.get(name, ()))
-    for module in slow:  # once, not in every life
-        importlib.import_module(module)
-    shorten_text()
+    import_what_it_needs(name)
     config, *overrides = SMALL[name]
     with redirect_stdout(io.StringIO()):  # reads the sources of what the config names; they are kept
         assert etude(["check", str(EXAMPLES / config), *overrides]) == 0
@@ -148,13 +146,61 @@ def play(name: str) -> dict[str, Any]:
     }
 
 
+def import_what_it_needs(name: str) -> None:
+    """Import once what every life would import."""
+    package = type(dialects.find(name)).__module__.rpartition(".")[0]
+    for module in (f"{package}.live.build", *IMPORTED, *IMPORTED_BY.get(name, ())):
+        importlib.import_module(module)
+    shorten_text()
+
+
+def replayed(name: str) -> dict[str, Any]:
+    """Kill a run and continue it; compare its ledger with that of a calm one, and run steps of it again."""
+    import_what_it_needs(name)
+    calm, killed = Path(f"{name}-calm"), Path(f"{name}-killed")
+    ends = [command(name, calm.name), command(name, killed.name, "--chaos", "kill@step=6")]
+    ends.append(command(name, killed.name, "--resume"))
+    folders = [next(folder.rglob("ledger.bin")).parent for folder in (calm, killed)]
+    before = contents(killed)
+    said, codes = [], []
+    for step in (2, 5, len(rows.read(folders[1]))):
+        codes.append(live(lambda step=step: spoken(["replay", str(folders[1]), "--step", str(step)]), quiet=True))
+        said.append(Path("said").read_text()[-2000:])
+    steps = rows.read(folders[1])
+    codes.append(live(lambda: spoken(["attest", str(folders[1])]) or spoken(["verify", str(folders[1])]), quiet=True))
+    return {
+        "name": name,
+        "codes": [code for code, _ in ends],
+        "ended": [text[-2000:] for _, text in ends],
+        "same": (folders[0] / "ledger.bin").read_bytes() == (folders[1] / "ledger.bin").read_bytes(),
+        "known": [int((steps["ids"] != 0).sum()), int(np.isfinite(steps["loss"]).sum()), len(steps)],
+        "replayed": codes,
+        "said": [*said, Path("said").read_text()[-2000:]],
+        "untouched": before == contents(killed),
+    }
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return what is in the files of a run, but for the statement about it."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "statement.json"]
+    return {str(path): path.read_bytes() for path in files}
+
+
+def spoken(words: list[str]) -> int:
+    """Run a command whose output goes to the file ``said``."""
+    said = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(said, 1), os.dup2(said, 2)
+    return etude(words)
+
+
 def main() -> int:
     torch.set_num_threads(1)
     root = tempfile.mkdtemp(prefix="etude-dialects-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
     os.chdir(root)
     draw_pictures()
-    for name in sys.argv[1:] or SMALL:
-        print(json.dumps(play(name)), flush=True)
+    words = [word for word in sys.argv[1:] if word != "--replay"]
+    for name in words or SMALL:
+        print(json.dumps((replayed if "--replay" in sys.argv else play)(name)), flush=True)
     shutil.rmtree(root)
     return 0
 

@@ -24,6 +24,7 @@ LAYERS = [
         "report",
         "sweep",
         "ledger.replay",
+        "ledger.rebuild",
         "ledger.code",
         "ledger.trace",
         "ledger.bisect",

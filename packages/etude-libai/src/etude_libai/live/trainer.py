@@ -41,6 +41,8 @@ from etude_libai.live.resume.resume import checkpointer_of, keep_state
 from etude_libai.live.resume.state import take_up
 
 LossDict = Mapping[str, Any]
+#: Loss, norm of the gradients, batch, and indices of its samples, of a trainer that shows none of them.
+_NOTHING_SEEN = (None, None, None, None)
 
 
 class HookBase:
@@ -114,6 +116,7 @@ class TrainerBase:
 
     def _update(self, run: Run, batch: Any) -> None:
         self.run_step()
+        run.loss, run.norm, run.batch, run.samples = getattr(self, "_trainer", self).__dict__.get("seen", _NOTHING_SEEN)
 
     def register_hooks(self, hooks: Iterable[Any]) -> None:
         """Register hooks in the given order. ``None`` is skipped."""
@@ -331,8 +334,8 @@ class EagerTrainer(TrainerBase):
             losses = total_loss(loss_dict) / self.grad_acc_steps
         self.amp.backward(losses)
         self.write_metrics(loss_dict, data_time)
-        if (self.iter + 1) % self.grad_acc_steps == 0:
-            self.amp.update(self.optimizer)
+        norm = self.amp.update(self.optimizer) if (self.iter + 1) % self.grad_acc_steps == 0 else None
+        self.seen = losses.detach(), norm, data, _samples(self._data_loader_iter)
 
 
 class GraphTrainer(TrainerBase):
@@ -360,6 +363,12 @@ class GraphTrainer(TrainerBase):
         # As in LiBai, whose graph returns one value per micro-batch.
         loss_dict = {name: value.mean() if "loss" in name else value.sum() for name, value in returned.items()}
         self.write_metrics(loss_dict, data_time)
+        total = total_loss({name: value.detach() for name, value in loss_dict.items()})
+        self.seen = total, None, batches, _samples(self._data_loader_iter)
+
+
+def _samples(batches: Any) -> Any:
+    return batches.samples() if isinstance(batches, Batches) else None
 
 
 class Amp:
@@ -382,17 +391,18 @@ class Amp:
         """Compute the gradients of ``loss``, which is scaled in half precision."""
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
-    def update(self, optimizer: Any) -> None:
-        """Clip the gradients, step, and clear the gradients."""
+    def update(self, optimizer: Any) -> Any:
+        """Clip the gradients, step, and clear the gradients. Return their norm before, if they were clipped by it."""
         if self.scaler is None:
-            clip_grad(optimizer)
+            norm = clip_grad(optimizer)
             optimizer.step()
         else:
             self.scaler.unscale_(optimizer)
-            clip_grad(optimizer)
+            norm = clip_grad(optimizer)
             self.scaler.step(optimizer)
             self.scaler.update()
         optimizer.zero_grad()
+        return norm
 
 
 class NoLoss(UserCodeError, AttributeError):

@@ -36,6 +36,7 @@ from etude.dist.world import ALONE, World
 from etude.errors import ResumeError, SaveError, Stopped
 from etude.events.jsonl import Jsonl
 from etude.events.record import Record
+from etude.ledger.writer import state_of_ledger
 from etude_mcquic.config import Config
 from etude_mcquic.files import Restorable, Saver
 from etude_mcquic.live.formats import EMATracker, prettyStep, totalParameters
@@ -131,6 +132,7 @@ class Trainer(Restorable):
             "ema": self.diffTracker.shadow,
             "hooks": {name: hook.state_dict() for name, hook in self._stateful().items()},
             "records": self.records.state_dict() if self.records is not None else {},
+            "ledger": state_of_ledger(self.engine),
             "position": {
                 "within": within,
                 "data": loader.state_dict() if within else {},  # type: ignore[union-attr]
@@ -185,6 +187,7 @@ class Trainer(Restorable):
         if "ema" in exact:
             self.diffTracker.shadow.copy_(exact["ema"])
         self._restored = dict(exact)
+        self.engine.history_state = exact.get("ledger")
         self.saver.forget_after(self._step)
         self.saver.info("[%s] Resume training at %s steps / %d epochs.", self.PrettyStep, self.PrettyStep, self._epoch)
 
@@ -301,6 +304,7 @@ class Trainer(Restorable):
             self._peers.average(self._model.parameters())
             self._peers.align(self._model)
         self._optimizer.step()
+        run.loss = loss.detach()
         return outputs  # type: ignore[no-any-return]
 
     def _stepFinishHook(self, step: int, epoch: int, trainer: Any, *args: Any, distortion: Tensor, **kwds: Any) -> None:
@@ -476,6 +480,8 @@ class _Images:
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
+
+    task: Any = reads("loader.task")
 
 
 def _attach_site(error: Exception, hook: Any, point: str, step: int) -> None:

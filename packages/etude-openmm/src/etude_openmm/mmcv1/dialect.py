@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from etude.dialects.base import Flag, Packaged
 from etude_openmm.shared import flags
 from etude_openmm.shared.homes import home, is_project_v1
 from etude_openmm.shared.reading.keys import keys_in, texts_of
+from etude_openmm.shared.silence import only, without
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
 
 #: Keys that no other dialect has.
@@ -19,6 +19,9 @@ _OWN_KEYS = {
     "optimizer_config", "lr_config", "momentum_config", "checkpoint_config", "log_config", "total_epochs",
     "dist_params", "resume_from", "evaluation", "workflow",
 }  # fmt: skip
+
+#: Sections of hooks that save.
+_SAVING = ("checkpoint_config", "evaluation")
 
 
 class Mmcv1(Packaged):
@@ -58,3 +61,12 @@ class Mmcv1(Packaged):
         if keys_in(texts_of(path, text)) & _OWN_KEYS or "samples_per_gpu" in text:
             return True
         return path.endswith(".py") and is_project_v1(home(path))
+
+    def silent(self, source: Mapping[str, Any]) -> Mapping[str, Any]:
+        made = dict(source)
+        if isinstance(made.get("log_config"), dict):
+            loggers = only(made["log_config"].get("hooks", []), ["TextLoggerHook"])
+            made["log_config"] = made["log_config"] | {"hooks": [without(one, "out_dir") for one in loggers]}
+        # Both stay, because other hooks act after them. A new best checkpoint would replace the file of the old one.
+        made |= {key: without(made[key], "out_dir", "save_best") for key in _SAVING if key in made}
+        return made

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from etude.dialects.base import Flag, Packaged
 from etude_openmm.shared import flags
 from etude_openmm.shared.generations import is_of_mmengine
 from etude_openmm.shared.homes import home
 from etude_openmm.shared.reading.keys import keys_in, texts_of
+from etude_openmm.shared.silence import name_of, only, without
 
 if TYPE_CHECKING:
     from etude.config.tree import Tree
@@ -70,3 +72,23 @@ class MMEngine(Packaged):
         from etude_openmm.mmengine.schema import tables
 
         return tables(tree)
+
+    def silent(self, source: Mapping[str, Any]) -> Mapping[str, Any]:
+        made = dict(source)
+        for key in ("visualizer", "default_visualizer"):
+            if isinstance(made.get(key), dict):
+                made[key] = made[key] | {"vis_backends": only(made[key].get("vis_backends"), ["LocalVisBackend"])}
+        if "vis_backends" in made:
+            made["vis_backends"] = only(made["vis_backends"], ["LocalVisBackend"])
+        # A new best checkpoint would replace the file of the old one.
+        hooks = made.get("default_hooks")
+        if isinstance(hooks, dict):
+            made["default_hooks"] = {name: _kept_inside(hook) for name, hook in hooks.items()}
+        if isinstance(made.get("custom_hooks"), list):
+            made["custom_hooks"] = [_kept_inside(hook) for hook in made["custom_hooks"]]
+        return made
+
+
+def _kept_inside(hook: Any) -> Any:
+    """Return a hook that saves nothing outside of the work folder."""
+    return without(hook, "out_dir", "save_best", "published_keys") if name_of(hook) == "CheckpointHook" else hook

@@ -24,6 +24,13 @@ _BOOKKEEPING = (
 )
 
 
+def _done(steps: int, state: Mapping[Any, Any]) -> int:
+    """Correct the iteration that mmcv saves, which is the current one inside of an epoch: Étude's entry counts it."""
+    own = state.get("etude")
+    known = own.get("iter") if isinstance(own, Mapping) else None
+    return known if isinstance(known, int) else steps
+
+
 def _file(weights: Mapping[str, Any], meta: Mapping[str, Any], optimizer: Any) -> dict[str, Any]:
     made: dict[str, Any] = {"meta": dict(meta), "state_dict": dict(weights)}
     return made if optimizer is None else made | {"optimizer": optimizer}
@@ -38,6 +45,7 @@ MMCV = Layout(
     name="mmcv",
     holds=lambda state: "state_dict" in state and "meta" in state and "message_hub" not in state,
     steps=(("meta", "iter", 0),),
+    correct=_done,
     epochs=(("meta", "epoch"),),
     pointers=("last_checkpoint", "latest.pth"),
     bookkeeping=_BOOKKEEPING,

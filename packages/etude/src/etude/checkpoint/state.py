@@ -67,7 +67,10 @@ def _of_all_ranks(state: dict[str, Any], run: Run) -> dict[str, Any]:
         state["update"] = {**update, "grads": grads}
     if run.place.sizes["pipeline"] > 1:
         state = staged.joined(state, run)
-    return {**state, RANKS: {"generators": _by_stream(group.gather((run.place.stream.rank, state["generators"])))}}
+    ledger = None if run.history is None else dict(run.history.state_dict())
+    gathered = group.gather(((run.place.stream.rank, state["generators"]), ledger))
+    generators = _by_stream([one for one, _ in gathered])
+    return {**state, RANKS: {"generators": generators, "ledgers": [one for _, one in gathered]}}
 
 
 def _by_stream(gathered: list[tuple[int, Any]]) -> list[Any]:
@@ -82,6 +85,12 @@ def generators_for(run: Run, state: Mapping[str, Any]) -> dict[str, Any] | None:
     if stream.rank < len(own):
         return dict(own[stream.rank])
     return dict(state["generators"]) if stream.is_main else None
+
+
+def ledger_for(run: Run, state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the state of this rank's ledger in a checkpoint of several ranks; None if it has none."""
+    ledgers = (state.get(RANKS) or {}).get("ledgers", [])
+    return ledgers[run.world.rank] if run.world.rank < len(ledgers) else None
 
 
 def needed(run: Run) -> list[str]:

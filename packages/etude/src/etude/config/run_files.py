@@ -14,6 +14,7 @@ from typing import Any
 from etude.config import shapes
 from etude.config.files import read_bytes, read_json
 from etude.config.shapes import anything, measured, positive, rows, scalar, table, whole
+from etude.errors import UserError, printable
 
 Folder = str | os.PathLike[str]
 
@@ -156,6 +157,22 @@ def environment(folder: Folder) -> dict[str, Any]:
     if isinstance(found.get("config"), str):
         made["config"] = found["config"]
     return made
+
+
+def processes(folder: Folder) -> int:
+    """Return how many processes have trained a run."""
+    flags = environment(folder).get("flags")
+    count = flags.get("processes", 1) if isinstance(flags, dict) else 1
+    return count if isinstance(count, int) and count > 0 else 1
+
+
+def require_as_many(folder: Folder, count: int) -> None:
+    """Refuse to replay a run with another number of processes than it was trained by."""
+    trained = processes(folder)
+    if trained != count:
+        many = "one process" if trained == 1 else f"{trained} processes"
+        remedy = f"add --nproc {trained}" if trained > 1 else "leave --nproc out"
+        raise UserError(f"{printable(str(folder))} was trained by {many}, not by {count}: {remedy}")
 
 
 def _fitting(found: Mapping[str, Any], schema: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:

@@ -60,6 +60,10 @@ class Run:
     plan: Plan | None = None
     #: Whether every step gets a row in ``ledger.bin``.
     ledger: bool = True
+    #: The ledger while it is open. A checkpoint that another system writes keeps its ``state_dict()``.
+    history: Part | None = None
+    #: That state in the checkpoint which the runner of another system, or a rank, resumes from.
+    history_state: Mapping[str, Any] | None = None
     folder: Path | None = None
     #: The runner or trainer of another system that this run belongs to.
     runner: Any = None
@@ -83,6 +87,8 @@ class Run:
     #: The loss of the last step and the norm of its gradients, on their device; None where the update has none.
     loss: Any = None
     norm: Any = None
+    #: The indices of the samples in the last batch, where the loader of ``data["train"]`` does not know them.
+    samples: Any = None
     metrics: dict[str, float] = field(default_factory=dict)
     stopping: str | None = None
     exit_code: int = 0

@@ -3,7 +3,7 @@
 .. code-block:: text
 
     reading      recognise  read  lower  check  bind_arguments
-    running      build  shorten_plan  shorten_run  check_run  explain
+    running      build  shorten_plan  silenced  shorten_run  check_run  explain
     inference    build_model  weights_of  predict  program
     looking      prepare  rehearse  measure
     files        folders_made  bytes_beside  keep_apart
@@ -138,6 +138,12 @@ class Dialect(ABC):
         """Return the plan for ``--fast-dev-run``, if the plan decides the length of a run."""
         return plan
 
+    def silenced(self, plan: Plan) -> Plan:
+        """Return a plan that trains the same, and writes nothing but into its own folder: no trackers, no alerts, no
+        files elsewhere. `etude replay` runs it."""
+        hooks = tuple(hook for hook in plan.hooks if hook.spec.name not in ("Checkpoint", "Alerts", "Profiler"))
+        return replace(plan, hooks=hooks, writers=())
+
     def shorten_run(self, run: Run, steps: int = 2) -> None:
         """Let a built run end after one epoch of ``steps`` batches."""
         run.total_steps = run.steps_per_epoch = run.hooks.steps_per_epoch = min(steps, run.steps_per_epoch or steps)
@@ -258,7 +264,8 @@ class Hosted(Dialect):
         return self.lowering().read(path, overrides, options=options)
 
     def lower(self, tree: Tree) -> Plan:
-        return replace(self.lowering().lower(tree), places=tree.places)
+        ledger = tree.get("ledger") is not False  # no system has such a key of its own
+        return replace(self.lowering().lower(tree), places=tree.places, ledger=ledger)
 
     def lower_unchecked(self, tree: Tree) -> Plan:
         plan = self.lowering().survey(tree)[0]
@@ -282,6 +289,14 @@ class Hosted(Dialect):
 
     def shorten_plan(self, plan: Plan) -> Plan:
         return replace(plan, train=replace(plan.train, limit_batches=2, epochs=1, steps=None))
+
+    def silenced(self, plan: Plan) -> Plan:
+        return replace(plan, source=self.silent(plan.source))
+
+    def silent(self, source: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the config of a run that trains the same, and writes nothing but into its own folder. What it keeps
+        apart from that (hooks, evaluations) must draw the same random numbers as before."""
+        return source
 
     def shorten_run(self, run: Run, steps: int = 2) -> None:
         """Do nothing: the plan was shortened."""

@@ -4,7 +4,8 @@
 
     rows       the file: its rows, their rolling digest, reading and verifying
     writer     notes each step and writes rows in a thread; cut at the checkpoint when a run resumes
-    replay     runs a step again from the checkpoint before it, and shows what happened in it
+    rebuild    builds a run again from its folder, runs it forward, and compares each step with the ledger
+    replay     shows what happened in a step that was run again
     anatomy    outputs, gradients and updates of each module in one step
     code       the code that a run was started with, put back for a replay
     trace      one step down to its operators, each with digests of what goes in and comes out

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from etude.core.hook import Hook
 from etude.core.run import Run
+from etude.ledger.writer import samples_of
 
 
 @dataclass
@@ -40,14 +42,15 @@ class Anatomy(Hook):
         self.batch: Any = None
         self.outputs: Any = None
         self.gradients: dict[str, Tensor] = {}
-        self.task: Any = None
+        self.samples: Any = None
         self._before: dict[str, Tensor] = {}
         self._handles: list[Any] = []
 
     def before_step(self, run: Run) -> None:
         if run.step + 1 != self.step:
             return
-        self.batch, self.task = run.batch, getattr(run.data.get("train"), "task", None)
+        self.batch = run.batch
+        self._handles.append(register_optimizer_step_pre_hook(lambda *_: self._keep_gradients(run)))
         for name, module in run.model.named_modules():
             if name and (not any(module.children()) or _own_parameters(module)):
                 self.modules[name] = ModuleNote(name, type(module).__name__)
@@ -68,18 +71,25 @@ class Anatomy(Hook):
 
     def before_update(self, run: Run) -> None:
         if run.step + 1 == self.step:
-            named = run.model.named_parameters()
-            self.gradients = {name: value.grad.detach().clone() for name, value in named if value.grad is not None}
+            self._keep_gradients(run)
+
+    def _keep_gradients(self, run: Run) -> None:
+        """Keep the gradients that an optimizer is about to use. Runners of other systems have no ``before_update``."""
+        for name, value in run.model.named_parameters():
+            if value.grad is not None and name not in self.gradients:
+                self.gradients[name] = value.grad.detach().clone()
 
     def after_step(self, run: Run) -> None:
-        if run.step + 1 == self.step:
+        # The runner of another system may update in a hook.
+        if run.step + 1 == self.step and run.drive is None:
             self.finish(run)
 
     def finish(self, run: Run) -> None:
         """Compute what is known of the step; one whose loss is not finite has no update."""
         for handle in self._handles:
             handle.remove()
-        self.outputs = run.outputs
+        self.outputs, self.samples = run.outputs, samples_of(run)
+        self.batch = run.batch if self.batch is None else self.batch
         values = dict(run.model.named_parameters())
         for name, note in self.modules.items():
             own = [f"{name}.{inner}" for inner in _own_parameters(run.model.get_submodule(name))]

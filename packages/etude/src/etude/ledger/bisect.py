@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from etude.config import run_files
 from etude.errors import UserError, printable
 from etude.ledger import rows
-from etude.ledger.replay import described
+from etude.ledger.rebuild import described
 from etude.ledger.trace import CONSTANT
 from etude.report.compare import Difference, compare
 
 Trace = Mapping[str, Any]
+#: A run, the interpreter to replay it with, and the rank to look at.
+_Side = tuple[Path, str, int]
 #: What each kind of cause is called.
 _SAMPLES = "other samples"
 _NOWHERE = "not in an operator of torch"
@@ -63,10 +66,15 @@ def bisect(a: Path, b: Path, *, python_a: str = "", python_b: str = "", look: bo
 
     ``look`` replays that step in both runs, each with its own interpreter.
     """
-    one, two = rows.read(a), rows.read(b)
-    if not len(one) or not len(two):
-        raise UserError("one of the two runs has no step yet")
-    step, common = first_difference(one, two)
+    counts = [run_files.processes(folder) for folder in (a, b)]
+    rank, one, two, step, common = 0, rows.read(a), rows.read(b), None, 0
+    for number in range(min(counts)):
+        mine = rows.read(a, number), rows.read(b, number)
+        if not all(map(len, mine)):
+            raise UserError("one of the two runs has no step yet")
+        apart, common = first_difference(*mine)
+        if apart is not None and (step is None or apart < step):
+            rank, (one, two), step = number, mine, apart
     recorded = [found for found in compare(a, b) if found.kind != "metric"]
     if step is None:
         return Parting(None, common, recorded=recorded)
@@ -77,6 +85,7 @@ def bisect(a: Path, b: Path, *, python_a: str = "", python_b: str = "", look: bo
         if name == "ids"
         else described(name, then, now).replace(" now", " in B").replace("was", "is", 1)
     )
+    what += f" (rank {rank})" if max(counts) > 1 else ""
     found = Parting(step, common, what=what, traced=step, recorded=recorded)
     if name == "ids":
         found.cause = _SAMPLES
@@ -84,10 +93,11 @@ def bisect(a: Path, b: Path, *, python_a: str = "", python_b: str = "", look: bo
     if not look:
         return found
     after = None
-    traces = _traces((a, python_a), (b, python_b), step)
+    sides = (a, python_a, rank), (b, python_b, rank)
+    traces = _traces(*sides, step)
     first = max(int(one["step"][0]), int(two["step"][0]))
     if step > first and _starts_apart(*traces):
-        found.traced, traces, after = _last_common_start((a, python_a), (b, python_b), first, step, traces)
+        found.traced, traces, after = _last_common_start(*sides, first, step, traces)
     _explain(found, *traces)
     if found.cause == _NOWHERE and after is not None:
         _explain_between(found, traces, after)
@@ -95,7 +105,7 @@ def bisect(a: Path, b: Path, *, python_a: str = "", python_b: str = "", look: bo
 
 
 def _last_common_start(
-    a: tuple[Path, str], b: tuple[Path, str], first: int, apart: int, last_traces: tuple[Trace, Trace]
+    a: _Side, b: _Side, first: int, apart: int, last_traces: tuple[Trace, Trace]
 ) -> tuple[int, tuple[Trace, Trace], tuple[Trace, Trace] | None]:
     """Return the step that both runs begin alike and that leaves them apart, its traces, and those of the next step.
 
@@ -116,13 +126,21 @@ def _starts_apart(a: Trace, b: Trace) -> bool:
     return any(a[key] != b[key] for key in ("weights", "optimizers"))
 
 
-def _traces(a: tuple[Path, str], b: tuple[Path, str], step: int) -> tuple[Trace, Trace]:
+def _traces(a: _Side, b: _Side, step: int) -> tuple[Trace, Trace]:
     """Trace a step in both runs, each in a separate process."""
     with tempfile.TemporaryDirectory(prefix="etude-bisect-") as scratch:
         found = []
-        for number, (folder, python) in enumerate((a, b)):
+        for number, (folder, python, rank) in enumerate((a, b)):
             file = Path(scratch, f"{number}.json")
-            command = [python or sys.executable, "-m", "etude.ledger.trace", str(folder), str(step), str(file)]
+            command = [
+                python or sys.executable,
+                "-m",
+                "etude.ledger.trace",
+                str(folder),
+                str(step),
+                str(file),
+                str(rank),
+            ]
             try:
                 done = subprocess.run(command, capture_output=True, text=True)
             except OSError as error:

@@ -20,6 +20,8 @@ import numpy as np
 from etude.errors import ResumeError, printable
 
 FILE = "ledger.bin"
+#: The ledgers of all ranks; the first rank has :data:`FILE`.
+EVERY = "ledger*.bin"
 ROW = np.dtype([("step", "<u4"), ("norm", "<f4"), ("ids", "<u8"), ("loss", "<f8"), ("digest", "<u8")])
 HEADER = b"etude ledger 1\n".ljust(32, b"\0")
 #: An odd number, so that it has an inverse modulo 2^64.
@@ -29,14 +31,19 @@ _Words = np.ndarray[Any, np.dtype[np.uint64]]
 Rows = np.ndarray[Any, np.dtype[np.void]]
 
 
+def file_of(rank: int) -> str:
+    """Return the name of a rank's ledger: each rank has its own samples and losses."""
+    return FILE if rank == 0 else f"ledger-rank{rank}.bin"
+
+
 def size_of(rows: int) -> int:
     """Return the size of a file with so many rows."""
     return len(HEADER) + rows * ROW.itemsize
 
 
-def read(path: str | Path) -> Rows:
-    """Return all rows of a ledger, or of the one in a run's folder. Raise an error that names the first damaged row."""
-    path = Path(path, FILE) if os.path.isdir(path) else Path(path)
+def read(path: str | Path, rank: int = 0) -> Rows:
+    """Return all rows of a ledger, or of a rank's in a run's folder; an error names the first damaged row."""
+    path = Path(path, file_of(rank)) if os.path.isdir(path) else Path(path)
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -23,24 +23,36 @@ from etude import __version__
 from etude.api import load_plan
 from etude.checkpoint import plan_changes
 from etude.checkpoint.find import FOLDER
+from etude.checkpoint.formats import folders
 from etude.checkpoint.state import collect
 from etude.checkpoint.store import Store
+from etude.checkpoint.tools import content
+from etude.checkpoint.tools.compare import differences
 from etude.config import no_code, run_files
 from etude.config.files import replace_text
 from etude.core.hook import Hook
-from etude.core.loop import train
 from etude.core.run import Run
+from etude.dist import group
+from etude.dist.jobs import reports
 from etude.errors import EtudeError, ResumeError, UserError, optional, printable
 from etude.ledger import rows
-from etude.ledger.replay import Comparing, rebuilt, require_reached, require_replayable
+from etude.ledger.rebuild import (
+    kept,
+    ledger_of,
+    rebuilt,
+    require_replayable,
+    run_to,
+    why_not_from_the_beginning,
+)
 from etude.ledger.trace import packages
+from etude.plan import Plan
 
 FILE = "statement.json"
 _TYPE = "https://in-toto.io/Statement/v1"
 _PREDICATE = "urn:etude:training:v1"
 _PAYLOAD = "application/vnd.in-toto+json"
 #: What a run keeps besides its checkpoints that decides its result or tells it.
-_FILES = ("plan.yaml", "env.json", "code.json", "code.diff", rows.FILE, "metrics.jsonl")
+_FILES = ("plan.yaml", "env.json", "code.json", "code.diff", rows.EVERY, "metrics.jsonl", "metrics.json", "*.log.json")
 
 
 @dataclass
@@ -85,19 +97,41 @@ def statement(folder: Path) -> dict[str, Any]:
 
 def _hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of the run's files by name; of a checkpoint that of its manifest, which has the others."""
-    names = [name for name in _FILES if (folder / name).is_file()]
+    names = [str(path.relative_to(folder)) for one in _FILES for path in sorted(folder.glob(one)) if path.is_file()]
     names += [f"config/{path.name}" for path in sorted((folder / "config").glob("*")) if path.is_file()]
-    names += [f"{FOLDER}/{one.name}/manifest.json" for one in _store(folder).entries()]
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    names += [name for one in _saved(folder) for name in one.files]
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in dict.fromkeys(names)}
+
+
+@dataclass
+class _Saved:
+    """A checkpoint of a run."""
+
+    name: str
+    step: int
+    #: What the statement names, relative to the run: the manifest, which has the hashes of the others, or all files.
+    files: list[str]
+
+
+def _saved(folder: Path) -> list[_Saved]:
+    """Return the checkpoints of a run in its own folder, oldest first."""
+    if (folder / FOLDER).is_dir():
+        return [_Saved(one.name, one.step, [f"{FOLDER}/{one.name}/manifest.json"]) for one in _store(folder).entries()]
+    found = []
+    for one in folders.checkpoints(str(folder)):
+        path = Path(one.path)
+        files = sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]
+        found.append(_Saved(one.name, one.step, [os.path.relpath(part, folder) for part in files]))
+    return found
 
 
 def _chain(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the checkpoints, oldest first, each with a hash that holds all before it."""
     before = ""
-    for entry in _store(folder).entries():
-        manifest = (folder / FOLDER / entry.name / "manifest.json").read_bytes()
-        before = hashlib.sha256(before.encode() + manifest).hexdigest()
-        yield {"name": entry.name, "step": entry.step, "chain": before}
+    for one in _saved(folder):
+        content = b"".join((folder / name).read_bytes() for name in one.files)
+        before = hashlib.sha256(before.encode() + content).hexdigest()
+        yield {"name": one.name, "step": one.step, "chain": before}
 
 
 def _store(folder: Path) -> Store:
@@ -120,52 +154,93 @@ def inspect(folder: Path) -> Verdict:
     """Check a run against itself: its ledger, each checkpoint, and that these belong together."""
     found = Verdict()
     try:
-        ledger = rows.read(folder)
+        ledgers = {rank: rows.read(folder, rank) for rank in range(run_files.processes(folder))}
     except ResumeError as error:
         found.wrong.append(str(error))
         return found
-    found.right.append(f"ledger: {len(ledger)} rows follow from one another")
+    each = f" on each of {len(ledgers)} ranks" if len(ledgers) > 1 else ""
+    found.right.append(f"ledger: {len(ledgers[0])} rows follow from one another{each}")
     plan = None
     try:
-        plan = plan_changes.facts(load_plan(folder)[0])
+        plan = load_plan(folder)[0]
     except EtudeError as error:
         if no_code.is_forbidden():
             raise
         found.wrong.append(f"plan.yaml: {error}")
-    data = run_files.environment(folder).get("data") or {}
-    entries = _store(folder).entries() if (folder / FOLDER).is_dir() else []
-    for entry in entries:
-        try:
-            state = _store(folder).load(entry.name).state
-        except ResumeError as error:
-            found.wrong.append(str(error))
-            continue
-        found.wrong += _of_checkpoint(entry.name, entry.step, state, ledger, plan, data)
-    names = {entry.name for entry in entries}
-    if (folder / FOLDER).is_dir():
-        unread = sorted(path.name for path in (folder / FOLDER).glob("step-*") if path.is_dir())
-        found.wrong += [f"{name}: its manifest cannot be read" for name in unread if name not in names]
+    native = (folder / FOLDER).is_dir()
+    count = 0
+    for name, step, state in (_own_checkpoints if native else _foreign_checkpoints)(folder, found):
+        count += 1
+        found.wrong += _of_checkpoint(name, step, state, ledgers)
+        if native:
+            found.wrong += _of_plan(name, state, plan, run_files.environment(folder).get("data") or {})
     if not found.wrong:
-        found.right.append(f"checkpoints: {len(entries)} verify, and belong to this ledger, plan and data")
+        found.right.append(f"checkpoints: {count} verify, and belong to this ledger, plan and data")
     return found
 
 
-def _of_checkpoint(
-    name: str, step: int, state: Mapping[str, Any], ledger: rows.Rows, plan: Any, data: Mapping[str, str]
-) -> Iterator[str]:
-    """Yield what is wrong about a checkpoint that is whole in itself."""
-    writers = state.get("events", {}).get("writers", {})
-    mine = next((one for key, one in writers.items() if key.startswith("Ledger")), None)
-    if mine is None:
+def _own_checkpoints(folder: Path, found: Verdict) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+    """Yield name, step and state of Étude's checkpoints; what is damaged is noted."""
+    store = _store(folder)
+    entries = store.entries()
+    for entry in entries:
+        try:
+            yield entry.name, entry.step, store.load(entry.name).state
+        except ResumeError as error:
+            found.wrong.append(str(error))
+    names = {entry.name for entry in entries}
+    unread = sorted(path.name for path in (folder / FOLDER).glob("step-*") if path.is_dir())
+    found.wrong += [f"{name}: its manifest cannot be read" for name in unread if name not in names]
+
+
+def _foreign_checkpoints(folder: Path, found: Verdict) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+    """Yield name, step and content of checkpoints in another system's layout; what is damaged is noted."""
+    for one in folders.checkpoints(str(folder)):
+        if wrong := folders.damage(one.path):
+            found.wrong.append(f"{one.name}: {wrong}")
+        else:
+            yield one.name, one.step, one.about
+
+
+def _marks(state: Any, rank: int = 0, depth: int = 6) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield what a checkpoint says of the ledger of each rank, wherever its system keeps that."""
+    if not isinstance(state, Mapping) or not depth:
+        return
+    if isinstance(state.get("rows"), int) and isinstance(state.get("digest"), str):
+        yield rank, state
+        return
+    for key, value in state.items():
+        if key == "ranks" and isinstance(value, Mapping):
+            for number, own in value.items():
+                if isinstance(own, Mapping) and str(number).isdecimal():
+                    yield from _marks({"ledger": own.get("ledger")}, int(number))
+            for number, own in enumerate(value.get("ledgers") or ()):
+                yield from _marks(own, number) if number else ()
+        elif key not in ("state_dict", "model", "optimizer"):
+            yield from _marks(value, rank, depth - 1)
+
+
+def _of_checkpoint(name: str, step: int, state: Mapping[str, Any], ledgers: Mapping[int, rows.Rows]) -> Iterator[str]:
+    """Yield what is wrong about a checkpoint that is whole in itself: it belongs to another history."""
+    marks = dict(_marks(state))
+    if not marks:
         yield f"{name}: it was made without a ledger"
         return
-    count = int(mine["rows"])
-    if count > len(ledger) or (count and f"{int(ledger['digest'][count - 1]):016x}" != mine["digest"]):
-        yield f"{name}: it does not belong to this ledger: the history before step {step} is another one"
-    elif count and int(ledger["step"][count - 1]) != step:
-        yield f"{name}: the ledger has step {int(ledger['step'][count - 1])} in the place of its step {step}"
+    for rank, mark in marks.items():
+        ledger, who = ledgers.get(rank), f" of rank {rank}" if len(ledgers) > 1 else ""
+        if ledger is None:
+            continue  # a resume by fewer processes
+        count = int(mark["rows"])
+        if count > len(ledger) or (count and f"{int(ledger['digest'][count - 1]):016x}" != mark["digest"]):
+            yield f"{name}: it does not belong to this ledger{who}: the history before step {step} is another one"
+        elif count and int(ledger["step"][count - 1]) != step:
+            yield f"{name}: the ledger{who} has step {int(ledger['step'][count - 1])} in the place of its step {step}"
+
+
+def _of_plan(name: str, state: Mapping[str, Any], plan: Plan | None, data: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong about the plan and the data that Étude's checkpoint was made with."""
     if plan is not None and "plan" in state:
-        changes = [one for one in plan_changes.compare(state["plan"], plan) if not one.harmless]
+        changes = [one for one in plan_changes.compare(state["plan"], plan_changes.facts(plan)) if not one.harmless]
         if changes:
             yield f"{name}: it was made with another plan: {changes[0]}"
     mark = state.get("data.train", {}).get("fingerprint")
@@ -202,53 +277,84 @@ def _compare_statement(folder: Path, key: str, found: Verdict) -> None:
 
 
 class _Arriving(Hook):
-    """Keeps the state of a run right after a step, as a checkpoint of that step would."""
+    """Keeps the weights of a run right after a step, as a checkpoint of that step would."""
 
     priority = 110
 
     def __init__(self, step: int) -> None:
-        self.step, self.state = step, dict[str, Any]()
+        self.step, self.weights = step, dict[str, Any]()
 
     def after_step(self, run: Run) -> None:
-        self._look(run)
+        if run.drive is None:
+            self._look(run)
 
     def after_epoch(self, run: Run) -> None:
-        self._look(run)
+        if run.drive is None:
+            self._look(run)
+
+    def finish(self, run: Run) -> None:
+        if run.drive is not None:
+            self._look(run)
 
     def _look(self, run: Run) -> None:
-        if run.done == self.step and not self.state:
-            self.state = {"model": {name: value.clone() for name, value in collect(run)["model"].items()}}
+        if run.done == self.step and not self.weights:
+            model = collect(run)["model"] if run.drive is None else run.model.state_dict()
+            self.weights = {name: value.clone() for name, value in model.items() if isinstance(value, torch.Tensor)}
 
 
 def _replay_segments(folder: Path, count: int, found: Verdict) -> None:
     """Run random pieces between two checkpoints again, and compare every step and the weights at the end."""
+    ledger = ledger_of(folder)
     require_replayable(folder)
-    ledger, store = rows.read(folder), _store(folder)
-    entries = [one for one in store.entries() if one.manifest.kind == "full" and not one.manifest.tag]
-    starts = ["", *(entry.name for entry in entries[:-1])]
-    segments = list(zip(starts, entries, strict=True))
+    entries = kept(folder, load_plan(folder)[0])
+    starts = ["", *(path for _, path in entries[:-1])]
+    segments = [(start, path, step) for start, (step, path) in zip(starts, entries, strict=True)]
+    if segments and why_not_from_the_beginning(folder, load_plan(folder)[0], int(ledger["step"][0])):
+        del segments[0]
     if not segments:
         found.wrong.append("there is no checkpoint to replay up to")
         return
-    for start, entry in random.sample(segments, min(count, len(segments))):
-        with rebuilt(folder, str(folder / FOLDER / start) if start else "") as (run, session):
-            arriving, comparing = _Arriving(entry.step), Comparing(ledger, entry.step)
-            run.hooks.add(arriving)
-            run.hooks.add(comparing)
-            with session:
-                train(run)
-        require_reached(run, comparing, entry.step)
-        where = f"{start or 'the beginning'} to {entry.name}"
-        if comparing.different:
-            step, what = comparing.different
-            found.wrong.append(f"replay from {where}: step {step} came out differently: {what}")
+    # Every rank draws the same pieces, before there is a group in which one could tell the others.
+    chance = random.Random(os.environ.get(reports.LAUNCHER))
+    for start, end, step in chance.sample(segments, min(count, len(segments))):
+        arriving = _Arriving(step)
+        with rebuilt(folder, start) as (run, session):
+            comparing = run_to(step, run, session, ledger, [arriving], save=True)
+            other = _other_values(end, arriving.weights, run)
+        where = f"{os.path.basename(start) or 'the beginning'} to {os.path.basename(end)}"
+        differences = group.gather(comparing.different)
+        wrong = next(((rank, one) for rank, one in enumerate(differences) if one is not None), None)
+        if wrong is not None:
+            rank, (at, what) = wrong
+            who = f" on rank {rank}" if len(differences) > 1 else ""
+            found.wrong.append(f"replay from {where}: step {at} came out differently{who}: {what}")
             continue
-        weights = store.load(entry.name, only=["model"]).state["model"]
-        other = [name for name, value in weights.items() if not _same(value, arriving.state.get("model", {}).get(name))]
         if other:
-            found.wrong.append(f"replay from {where}: the weights differ, first {other[0]}")
+            found.wrong.append(f"replay from {where}: {other}")
         else:
             found.right.append(f"replay: {where} is bitwise identical")
+
+
+def _other_values(checkpoint: str, weights: Mapping[str, Any], run: Run) -> str:
+    """Return in words what differs from a checkpoint after its part of the run was run again; empty if nothing does.
+
+    Another system changes weights after the step, too, so its own new file is compared, where it has saved one.
+    """
+    if run.drive is None:
+        above, _, name = checkpoint.rpartition("/")
+        stored = Store(above, write=False, say=lambda _: None).load(name, only=["model"]).state["model"]
+        other = [name for name, value in stored.items() if not _same(value, weights.get(name))]
+        return f"the weights differ, first {other[0]}" if other else ""
+    again = os.path.join(str(run.folder), os.path.basename(checkpoint))
+    there = os.path.exists(again)
+    sides = [content.read(path) for path in ((checkpoint, again) if there else (checkpoint,))]
+    if there:
+        found = differences(sides[0].weights(), sides[1].weights()) or differences(*(one.optimizer() for one in sides))
+        return f"the saved values differ, first {found[0].path}" if found else ""
+    mine = {name.removeprefix("module."): value for name, value in weights.items()}
+    kept = {name.removeprefix("module."): value for name, value in sides[0].weights().items()}
+    other = [name for name, value in mine.items() if not _same(value, kept.get(name))]
+    return f"the weights differ, first {other[0]}" if other else ""
 
 
 def _same(a: Any, b: Any) -> bool:

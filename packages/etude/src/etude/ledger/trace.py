@@ -1,5 +1,6 @@
 """Traces one step of a run down to its operators: digests of the state before it, of its batch, and of what goes into
-each operator and comes out. Run as ``python -m etude.ledger.trace RUN STEP FILE``, in the environment to be looked at.
+each operator and comes out. Run as ``python -m etude.ledger.trace RUN STEP FILE RANK``, in the environment
+to be looked at.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,16 +18,17 @@ import torch
 from torch import Tensor
 
 from etude import torch_private
+from etude.config import run_files
 from etude.core.hook import Hook
-from etude.core.loop import train
 from etude.core.run import Run
-from etude.errors import Diverged, EtudeError
-from etude.ledger import rows
-from etude.ledger.replay import Comparing, newest_before, rebuilt, require_reached, require_replayable, step_of
+from etude.dist.world import World
+from etude.errors import EtudeError
+from etude.ledger.rebuild import ledger_of, newest_before, rebuilt, require_replayable, run_to
 
 #: Operators that only look at a tensor, or make one without values.
 _PASSIVE = (
-    "detach", "alias", "view", "_unsafe_view", "empty", "empty_like", "empty_strided", "new_empty", "lift_fresh",
+    "detach", "alias", "view", "_unsafe_view", "empty", "empty_like", "empty_strided", "new_empty",
+    "new_empty_strided", "lift_fresh",
 )  # fmt: skip
 #: Operators that overwrite their first argument, whatever it held: memory that nobody has set differs by chance.
 _OVERWRITING = (
@@ -79,7 +82,8 @@ class Tracing(Hook):
             self._mode.modules.pop()
 
     def after_step(self, run: Run) -> None:
-        if run.step + 1 == self.step:
+        # The runner of another system may update in a hook.
+        if run.step + 1 == self.step and run.drive is None:
             self.finish(run)
             self.found["updated"] = _weights(run)
 
@@ -88,6 +92,9 @@ class Tracing(Hook):
         if self._mode is None:
             return
         self._mode.__exit__(None, None, None)
+        if run.drive is not None:
+            self.found["left"] = _weights(run)
+            self.found["batch"] = [digest(value) for value in _tensors(run.batch)]
         self.found["operators"], self._mode = self._mode.seen, None
         self.found["settings"] = {name: _settings(optimizer) for name, optimizer in run.optimizers.items()}
         for handle in self._handles:
@@ -103,7 +110,7 @@ class _Leaving(Hook):
         self._tracing = tracing
 
     def after_step(self, run: Run) -> None:
-        if run.step + 1 == self._tracing.step:
+        if run.step + 1 == self._tracing.step and run.drive is None:
             self._tracing.found["left"] = _weights(run)
 
 
@@ -194,37 +201,33 @@ def packages() -> dict[str, str]:
 
 def trace(folder: Path, step: int) -> dict[str, Any]:
     """Run up to ``step`` and return what was seen in it, and whether all steps came out as in the ledger."""
+    ledger = ledger_of(folder)
     require_replayable(folder)
-    ledger = rows.read(folder)
     checkpoint = newest_before(folder, step)
     with rebuilt(folder, checkpoint) as (run, session):
-        tracing, comparing = Tracing(step), Comparing(ledger, step)
-        for hook in (tracing, tracing.last, comparing):
-            run.hooks.add(hook)
-        with session:
-            try:
-                train(run)
-            except Diverged:
-                if run.step + 1 != step:
-                    raise
-                tracing.finish(run)
-                comparing.compare(run)
-        require_reached(run, comparing, step)
+        tracing = Tracing(step)
+        comparing = run_to(step, run, session, ledger, [tracing, tracing.last])
         environment = {"python": sys.version.split()[0], "torch": torch.__version__, "packages": packages()}
         start = checkpoint.rpartition("/")[2]
         # The state before a step is only that of the checkpoint if the step is the first one after it.
-        begun = start if start and step == step_of(start) + 1 else ""
+        begun = start if start and step == comparing.start + 1 else ""
         return {**tracing.found, "checkpoint": begun, "different": comparing.different, "environment": environment}
 
 
 def main(words: list[str]) -> int:
-    folder, step, file = words
+    folder, step, file, rank = words
+    count = run_files.processes(folder)
+    if count > 1 and "ETUDE_LAUNCHER" not in os.environ:
+        from etude.dist.jobs.launch import Launch, launch
+
+        return launch(words, Launch(nproc=count, max_restarts=0), main)
     try:
         found = trace(Path(folder), int(step))
     except EtudeError as error:
         print(f"etude: error: {error}", file=sys.stderr)
         return error.exit_code
-    Path(file).write_text(json.dumps(found, default=repr))
+    if World.from_environment().rank == int(rank):
+        Path(file).write_text(json.dumps(found, default=repr))
     return 0
 
 

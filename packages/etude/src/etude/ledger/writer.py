@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etude.core.hook import Hook
+from etude.core.hook import FunctionHook, Hook
+from etude.data.torch_loader.position import taken_from
 from etude.errors import Diverged
 from etude.events.record import Record, one_row
 from etude.ledger import rows
@@ -66,8 +67,7 @@ class Ledger:
 
     def note(self, run: Run) -> None:
         """Note the step that has just been done. Called at ``after_step``."""
-        loss = run.loss if run.loss is not None else _loss_in(run.outputs)
-        self._noted.append((run.step + 1, loss, run.norm, getattr(run.data["train"], "task", None)))
+        self._noted.append((run.step + 1, loss_of(run), run.norm, samples_of(run)))
         run.norm = None
         if len(self._noted) >= _MANY:
             self._pack()
@@ -80,11 +80,11 @@ class Ledger:
 
     def _pack(self) -> None:
         noted, self._noted, self._packed_at = self._noted, [], time.monotonic()
-        steps, losses, norms, tasks = zip(*noted, strict=True)
+        steps, losses, norms, ids = zip(*noted, strict=True)
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="etude-ledger", daemon=True)
             self._thread.start()
-        self._jobs.put((steps[0], losses, norms, tasks))
+        self._jobs.put((steps[0], losses, norms, ids))
 
     def _wait(self) -> None:
         """Wait until the thread has written everything."""
@@ -147,8 +147,7 @@ class Ledger:
                     text = f"{self.path.name} is not continued ({type(error).__name__}: {error}); training goes on"
                     warnings.warn(text, stacklevel=2)
 
-    def _add(self, first: int, losses: tuple[Any, ...], norms: tuple[Any, ...], tasks: tuple[Any, ...]) -> None:
-        ids = [None if task is None else task.indices for task in tasks]
+    def _add(self, first: int, losses: tuple[Any, ...], norms: tuple[Any, ...], ids: tuple[Any, ...]) -> None:
         added = rows.made(first, _read(_packed(losses)), _read(_packed(norms)), ids, self._digest)
         self._digest = int(added["digest"][-1])
         if len(self._cut):
@@ -186,13 +185,105 @@ class Noting(Hook):
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
+    @property
+    def after(self) -> list[Hook]:
+        """The hooks that end the row of a step after all others; they have to be added, too."""
+        own = self._ledger
+        return [FunctionHook(own.finish, "after_step", priority=1 << 30)] if isinstance(own, DrivenLedger) else []
+
     def calls(self) -> Mapping[str, Any]:
         return {"after_step": self._ledger.note, "on_error": self._note_failed}
 
     def _note_failed(self, run: Run) -> None:
         """Note the step that a loss ended which is not finite: that is the step somebody will want to see."""
-        if isinstance(run.error, Diverged) and run.stage == "step":
+        if is_diverged(run.error) and run.stage == "step":
             self._ledger.note(run)
+
+
+class OwnLedger(Ledger):
+    """A ledger whose state no event writer restores: of a run that drives itself, or of a rank other than the first.
+
+    It finds its place with the first step that is noted.
+    """
+
+    _begun = False
+
+    def note(self, run: Run) -> None:
+        if not self._begun:
+            self._go_on(run.step, run.history_state)
+        super().note(run)
+
+    def _go_on(self, step: int, state: Mapping[str, Any] | None) -> None:
+        """Cut off what came after ``step``; begin anew where the rows before it are not there."""
+        self._begun = True
+        first = int.from_bytes(os.pread(self._fd, 4, rows.size_of(0)), "little") if self._count else 1
+        count = step - first + 1
+        if step and 0 < count <= self._count:
+            here = {"rows": count, "digest": f"{self._digest_of(count):016x}"}
+            if state is None or dict(state) == here:
+                self.load_state_dict(here)
+                return
+        if self._count:
+            if step:
+                text = f"{self.path.name} has not the rows of the {step} steps before this resume; a new one begins"
+                warnings.warn(text, stacklevel=2)
+            os.replace(self.path, f"{self.path}.{time.strftime('%Y%m%d-%H%M%S')}")
+            os.close(self._fd)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._count, self._digest = self._opened()
+
+
+class DrivenLedger(OwnLedger):
+    """The ledger of a run that the runner of another system drives.
+
+    Its runner may compute the norm in a hook after the step: the row of a step stays open until all hooks have acted,
+    or one of them saves.
+    """
+
+    _open: tuple[Run, int, Any, Any] | None = None
+
+    def note(self, run: Run) -> None:
+        if not self._begun:
+            self._go_on(run.step, run.history_state)
+        self.finish()
+        self._open = run, run.step + 1, loss_of(run), samples_of(run)
+
+    def finish(self, run: Run | None = None) -> None:
+        """End the row of the last step."""
+        if self._open is not None:
+            (run, step, loss, ids), self._open = self._open, None
+            self._noted.append((step, loss, run.norm, ids))
+            run.norm = None
+            if len(self._noted) >= _MANY or time.monotonic() - self._packed_at > _SECONDS:
+                self._pack()
+
+    def _wait(self) -> None:
+        self.finish()
+        super()._wait()
+
+
+def state_of_ledger(run: Run) -> dict[str, Any] | None:
+    """Return what a checkpoint of another system keeps of the ledger; at a resume it is ``run.history_state``."""
+    return None if run.history is None else dict(run.history.state_dict())
+
+
+def is_diverged(error: BaseException | None) -> bool:
+    """Return whether a loss that is not finite has ended a run, whatever the other system raises then."""
+    return isinstance(getattr(error, "etude_reported", error), Diverged)
+
+
+def loss_of(run: Run) -> Any:
+    """Return the loss of the step that has just been done; None if nobody shows it."""
+    return run.loss if run.loss is not None else _loss_in(run.outputs)
+
+
+def samples_of(run: Run) -> Any:
+    """Return the indices of the samples in the batch of the step that has just been done; None if unknown."""
+    if run.samples is not None:
+        return run.samples
+    loader = run.data.get("train")
+    task = getattr(loader, "task", None)
+    return taken_from(loader) if task is None else task.indices
 
 
 def _loss_in(outputs: Any) -> Any:

@@ -6,7 +6,10 @@ import sys
 from contextlib import ExitStack
 
 from etude.errors import ResumeError, UserError
+from etude.ledger.rows import file_of
+from etude.ledger.writer import DrivenLedger
 from etude.session.last_words import resume_command
+from etude.session.records import keep_history
 from etude.session.session import Session
 from etude.session.watch import wall_time
 from etude.session.watch.watchdog import start_pulse
@@ -34,6 +37,9 @@ class HostedSession(Session):
         folder = self.run.folder if self.run.world.is_main else None
         if folder is not None and not self.folder.made and self.options.resume is None:
             self.folder.record(folder, anew=True)  # the other systems begin a new run in the folder of an old one
+        run = self.run
+        if run.plan is not None and run.plan.ledger and self.lasting and run.folder is not None and run.folder.is_dir():
+            keep_history(run, DrivenLedger(run.folder / file_of(run.world.rank)))
         if self.run.world.is_many:
             self._pulse = start_pulse(self.run)
 

@@ -11,7 +11,7 @@ from etude.core.run import Run
 from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
 from etude.events.media import Media
-from etude.ledger.rows import FILE as LEDGER
+from etude.ledger.rows import file_of
 from etude.ledger.writer import Ledger, Noting
 from etude.plan import Plan
 from etude.preview.notebook import in_notebook
@@ -27,8 +27,7 @@ def writers_of(run: Run, plan: Plan | None, given: Sequence[Any]) -> list[Any]:
         return []
     own: list[Any] = [Jsonl(run.folder / "metrics.jsonl"), Jsonl(run.folder / "timing.jsonl", timing=True)]
     if run.ledger:
-        own.append(Ledger(run.folder / LEDGER))
-        run.hooks.add(Noting(own[-1]))
+        own.append(keep_history(run, Ledger(run.folder / file_of(0))))
     named = plan.writers if plan is not None else ()
     wanted = [build_component(spec, folder=run.folder) for spec in named] + list(given)
     if not any(isinstance(writer, Media) for writer in wanted):
@@ -55,5 +54,10 @@ def open_status(session: Session) -> Status | None:
     return None
 
 
-def has_ledger(run: Run) -> bool:
-    return any(isinstance(writer, Ledger) for writer in run.events.writers)
+def keep_history(run: Run, ledger: Ledger) -> Ledger:
+    """Let every step of a run be noted in its ledger."""
+    run.history = ledger
+    noting = Noting(ledger)
+    for hook in (noting, *noting.after):
+        run.hooks.add(hook)
+    return ledger

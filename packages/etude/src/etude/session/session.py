@@ -15,12 +15,14 @@ from etude.dialects.config_lines import point_out
 from etude.dist import group
 from etude.errors import Diverged, EtudeError, SaveError, Stopped
 from etude.events.console import Console
+from etude.ledger.rows import file_of
+from etude.ledger.writer import OwnLedger
 from etude.preview.notebook import in_notebook
 from etude.session import last_words
 from etude.session.first_step import own_update
 from etude.session.first_step.trial import try_validation
 from etude.session.last_words import relative
-from etude.session.records import has_ledger, open_status, writers_of
+from etude.session.records import keep_history, open_status, writers_of
 from etude.session.recovery.locks import Locks
 from etude.session.recovery.resume import Resume
 from etude.session.recovery.stores import Stores
@@ -142,6 +144,8 @@ class Session:
         self._compare_code()
         if run.world.is_main:
             run.events.writers += [*writers_of(run, self.plan, self.writers), self.console]
+        elif run.ledger and run.folder is not None and run.folder.is_dir():
+            keep_history(run, OwnLedger(run.folder / file_of(run.world.rank)))
         Resume(run, self.options, stores, say=self.console.say, plan=self.plan, tree=self.tree).restore()
         guards.begin_attempt()
         self.console.watch(self._where)
@@ -228,8 +232,9 @@ class Session:
             if close is not None:
                 close()
         unused = error is not None and self._is_unused(error)
-        if isinstance(error, Diverged) and has_ledger(self.run) and not unused:
-            error.args = (f"{error}; `etude replay {relative(self.run.folder)} --until-spike` shows it",)  # type: ignore[arg-type]
+        reported = getattr(error, "etude_reported", error)
+        if isinstance(reported, Diverged) and self.run.history is not None and not unused:
+            reported.args = (f"{reported}; `etude replay {relative(self.run.folder)} --until-spike` shows it",)  # type: ignore[arg-type]
         try:
             self._shut(error, discard=unused)
         except BaseException as failed:
@@ -241,6 +246,8 @@ class Session:
             if self.status is not None and not unused:
                 self.status.end(error, note=self._advice())
             self.run.events.close(self.console.say)
+            if isinstance(self.run.history, OwnLedger):
+                self.run.history.close()
             self._part(error)
 
     def _shut(self, error: BaseException | None, *, discard: bool) -> None:

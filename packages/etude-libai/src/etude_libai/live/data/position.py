@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
@@ -61,6 +62,8 @@ class Batches:
         if self._sampler is not None and state.get("sampler"):
             self._sampler.load_state_dict(state["sampler"])
         self._iterator: Iterator[Any] | None = None
+        self._order: _Order | None = None
+        self._taken: list[Any] = []
         if at_once and not self._skip and not _put_off:
             self.start()
 
@@ -73,7 +76,9 @@ class Batches:
             self._iterator = iter(self._numbered())
 
     def _numbered(self) -> Any:
-        return _seed_by_batch(self._loader, self._seed, self.batches, self._skip)
+        numbered = _seed_by_batch(self._loader, self._seed, self.batches, self._skip)
+        self._order = getattr(numbered, "order", None) if numbered is not self._loader else None
+        return numbered
 
     def _skip_seen(self) -> Iterator[Any]:
         """Return an iterator after the batches of the earlier run, without changing the process's generators."""
@@ -105,7 +110,14 @@ class Batches:
         assert self._iterator is not None
         batch = next(self._iterator)
         self.batches += 1
+        if self._order is not None and self._order.drawn:
+            self._taken.append(self._order.drawn.popleft())
         return batch
+
+    def samples(self) -> Any:
+        """Return the indices of the samples that were taken since the last call; None if they are unknown."""
+        taken, self._taken = self._taken, []
+        return [one for batch in taken for one in batch] if len(taken) > 1 else taken[0] if taken else None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_iterator" or self._iterator is None:
@@ -174,6 +186,8 @@ class _Order:
     def __init__(self, inner: Any, seed: int, number: int, skip: int, *, workers: bool) -> None:
         self.inner, self.seed, self.number, self.skip, self.workers = inner, seed, number, skip, workers
         self._begun: Iterator[Any] | None = None
+        #: The batches that were drawn and not taken yet: workers are asked for some in advance.
+        self.drawn: deque[Any] = deque()
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -194,6 +208,7 @@ class _Order:
         drawn, self._begun, self.skip = self._begun, None, 0
         assert drawn is not None
         for index in drawn:
+            self.drawn.append([index] if isinstance(index, int) else index)
             yield _SeededIndex(index, mix(self.seed, self.number)) if self.workers else index
             self.number += 1
 

@@ -181,6 +181,8 @@ class SimpleTrainer(TrainerBase):
         self.after_backward()
         self._record(loss_dict, data_time)
         self._update_weights()
+        order = self._data_loader_iter
+        self.seen = losses.detach(), None, data, order.samples() if isinstance(order, position.Batches) else None
 
     # The names of the steps are private ones that subclasses in scripts will not have.
     def _losses_of(self, data: Any) -> tuple[Any, dict[str, Any]]:

@@ -110,29 +110,31 @@ def with_bias_override(
     return merged
 
 
-def clip_grad(optimizer: Any) -> None:
-    """Call ``clip_grad()`` of the optimizer if it has one, else clip by the options of its groups."""
+def clip_grad(optimizer: Any) -> Any:
+    """Call ``clip_grad()`` of the optimizer if it has one, else clip by the options of its groups. Return the norm of
+    the gradients before, if it was computed."""
     own = getattr(optimizer, "clip_grad", None)
-    if own is not None:
-        own()
-    else:
-        clip_groups(optimizer)
+    return clip_groups(optimizer) if own is None else own()
 
 
-def clip_groups(optimizer: Any, *, error_if_nonfinite: bool = False) -> None:
-    """Clip the gradients of each group that has clipping options, by the norm of that group."""
+def clip_groups(optimizer: Any, *, error_if_nonfinite: bool = False) -> Any:
+    """Clip the gradients of each group that has clipping options, by the norm of that group. Return the norm of the
+    first such group."""
+    first = None
     if topology.splits():
         from etude_libai.live.split import updates
 
         updates.complete(optimizer)
     for group in optimizer.param_groups:
         if "clip_grad_max_norm" in group and "clip_grad_norm_type" in group:
-            clip_grad_norm_(
+            norm = clip_grad_norm_(
                 group["params"],
                 group["clip_grad_max_norm"],
                 group["clip_grad_norm_type"],
                 error_if_nonfinite=error_if_nonfinite,
             )
+            first = norm if first is None else first
+    return first
 
 
 def clip_grad_norm_(

@@ -30,9 +30,9 @@ def _adapted(base: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
                 kwargs["betas"] = tuple(kwargs["betas"])
             super().__init__(params, *args, **kwargs)
 
-        def clip_grad(self, error_if_nonfinite: bool = False) -> None:
+        def clip_grad(self, error_if_nonfinite: bool = False) -> Any:
             """Clip each group by its ``clip_grad_max_norm`` and ``clip_grad_norm_type``."""
-            clip_groups(self, error_if_nonfinite=error_if_nonfinite)
+            return clip_groups(self, error_if_nonfinite=error_if_nonfinite)
 
         def step(self, closure: Callable[[], float] | None = None) -> Any:
             return super().step(closure)

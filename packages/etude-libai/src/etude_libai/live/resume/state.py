@@ -9,6 +9,7 @@ from typing import Any
 
 from etude.core.run import is_part, numbered
 from etude.data.resume import Snapshot
+from etude.ledger.writer import state_of_ledger
 from etude_libai.files import is_split
 from etude_libai.live import distributed as dist
 from etude_libai.live import topology
@@ -62,6 +63,7 @@ def moment(trainer: Any, *, gather: bool, hooks: Any = None) -> dict[str, Any]:
     """
     seen = batches_of(trainer)
     own: dict[str, Any] = {"rng": Snapshot.take().state_dict(), "data": None if seen is None else seen.state_dict()}
+    own["ledger"] = state_of_ledger(trainer.engine)
     if topology.splits():
         from etude_libai.live.split import random
 
@@ -96,6 +98,7 @@ def take_up(trainer: Any) -> None:
         )
     else:
         Snapshot.of(own["rng"]).restore()
+        trainer.engine.history_state = own.get("ledger")
         if topology.splits() and own.get("data_rng") is not None:
             from etude_libai.live.split import random
 

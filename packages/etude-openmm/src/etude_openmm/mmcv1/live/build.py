@@ -24,6 +24,7 @@ import torch
 
 from etude.config.files import display
 from etude.core.run import Run
+from etude.data.torch_loader import passes
 from etude.data.torch_loader.epoch_seeds import end_workers
 from etude.data.torch_loader.passes import workers_of
 from etude.dialects.config_errors import place_of
@@ -330,7 +331,8 @@ class FewBatches:
         if self._kept:
             yield from self._kept
             return
-        for number, batch in enumerate(self.loader, 1):
+        # Batches of the first pass that come again have no indices of their own.
+        for number, batch in enumerate(self.loader if self.same else passes.begin(self.loader), 1):
             if self.same:
                 self._kept.append(batch)
             yield batch

@@ -27,8 +27,8 @@ from etude.errors import NoCheckpoint, ResumeError, printable
 from etude.fast_dataclass import field, record
 
 SUFFIXES = (".pth", ".pt", ".ckpt", ".bin", ".safetensors")
-#: A record in the run's folder that has such an ending.
-_NO_CHECKPOINT = "ledger.bin"
+#: Records in the run's folder that have such an ending.
+_NO_CHECKPOINT = re.compile(r"ledger(-rank\d+)?\.bin")
 _BEST = re.compile(r"best_(?P<metric>.+)_(?:epoch|iter)_\d+\.pth|(?:model_)?best(?:\..*)?")
 _PERIODIC = re.compile(r"(?P<word>\w+?)_(?P<number>\d+)(?:\.(?:pth|pt|ckpt|bin))?")
 _LONGEST_POINTER = 4096
@@ -122,7 +122,7 @@ def checkpoints(folder: str) -> list[Found]:
     found = []
     for name in names:
         path = place.join(where, name)
-        if name.startswith(".") or name == _NO_CHECKPOINT or pointed.get(name, name) in set(names) - {name}:
+        if name.startswith(".") or _NO_CHECKPOINT.fullmatch(name) or pointed.get(name, name) in set(names) - {name}:
             continue
         if name.endswith(SUFFIXES) or (isinstance(place, LocalDisk) and is_of_parts(path)):
             leading = tuple(pointer for pointer, target in pointed.items() if target == name and pointer != name)

@@ -5,6 +5,7 @@ into the run. Steps count from one, as in log lines.
   etude replay runs/digits --step 120
   etude replay runs/digits --until-spike            the largest jump of the loss, or the first one that is not finite
   etude replay runs/digits --steps 100..120 --save step.pt
+  etude replay runs/digits --step 120 --nproc 2     a run of two processes: each replays its share
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from etude.cli.flags import add_no_code
+from etude.cli.looking.ranks import add_nproc, ended, launched
 from etude.errors import UserError, printable
+from etude.report.runs import find_run
 
 if TYPE_CHECKING:
     from etude.ledger.anatomy import ModuleNote
@@ -31,15 +34,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save", metavar="FILE", help="write batch, outputs and gradients of the step: torch.load reads it"
     )
+    add_nproc(parser)
     parser.add_argument("--pdb", action="store_true", help="stop there in the debugger, with run, batch and outputs")
     add_no_code(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     first, last = _range(args.steps) if args.steps else (None, args.step)
+    code = launched(args, find_run(args.run_folder))
+    if code is not None:
+        return code
     from etude.ledger.replay import replay
 
     found = replay(args.run_folder, last, until_spike=args.until_spike, inspect=_debug if args.pdb else None)
+    if found.rank == 0:
+        _show(args, found, first, last)
+    return ended(args, 0 if found.as_recorded else 1)
+
+
+def _show(args: argparse.Namespace, found: Replayed, first: int | None, last: int) -> None:
     if first is not None:
         for line in found.history[first - last - 1 :]:
             print(line)
@@ -51,7 +64,6 @@ def run(args: argparse.Namespace) -> int:
         except (OSError, RuntimeError) as error:
             raise UserError(f"--save {args.save}: cannot be written: {error}") from error
         print(f"\nwritten to {args.save}")
-    return 0 if found.different is None else 1
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -78,6 +90,11 @@ def shown(found: Replayed) -> list[str]:
         step, what = found.different
         verdict = f"run again from {start}: step {step} came out differently: {what}"
     lines.append(f"  replay   {verdict}")
+    for rank, (different, ids) in enumerate(found.ranks):
+        said = "bitwise as in its ledger" if different is None else f"step {different[0]} differs: {different[1]}"
+        lines.append(
+            f"  rank {rank}   {said}; {len(ids)} samples, from {ids[:3]}" if ids else f"  rank {rank}   {said}"
+        )
     if found.changed_code:
         lines.append(
             f"  code     {', '.join(map(printable, found.changed_code))} changed since; the text of the run was used"

@@ -30,13 +30,17 @@ def set_rng_state(state: Mapping[str, Any] | None) -> None:
 
 def workers_of(loader: Any) -> position.Workers | None:
     """Return the data workers of a loader; None where it has none, or where they are seeded anew at every pass."""
-    if not position.has_indices(loader) or not loader.num_workers or isinstance(loader.batch_sampler, EpochSeeds):
+    if not position.has_indices(loader) or not loader.num_workers or _is_seeded_by_epoch(loader.batch_sampler):
         return None
     known: position.Workers | None = vars(loader).get(_WORKERS)
     if known is None:
         known = position.Workers(loader.num_workers, persist=loader.persistent_workers)
         vars(loader)[_WORKERS] = known
     return known
+
+
+def _is_seeded_by_epoch(order: Any) -> bool:
+    return isinstance(order, EpochSeeds) or isinstance(getattr(order, "_inner", None), EpochSeeds)
 
 
 def worker_states(loader: Any) -> dict[str, Any]:
@@ -60,7 +64,7 @@ def begin(loader: Any, skip: int = 0) -> Any:
     """Begin a pass over ``loader``, after ``skip`` batches where it has workers."""
     workers = workers_of(loader)
     if workers is None:
-        return iter(loader)
+        return position.begin(loader)
     new = workers.are_new(loader, skip)
     seeded, workers.started = workers.persist and workers.started and not new, True
     with no_seed_drawn(loader) if seeded else nullcontext():

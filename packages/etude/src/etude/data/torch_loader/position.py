@@ -6,6 +6,7 @@ whose it is and brings back where that worker's generators stand, see ``worker_s
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count, islice
@@ -17,7 +18,7 @@ from etude.data.seeds import kept_generators
 from etude.data.torch_loader.worker_states import Desk, Drawn, Init, Made, StartWorker, State, Turn
 
 Restart = Callable[[], None]
-_OWN = frozenset({"_inner", "_workers", "_skip", "_restart", "_lend", "_asked"})
+_OWN = frozenset({"_inner", "_workers", "_skip", "_restart", "_lend", "_asked", "_note", "taken"})
 _END = object()
 
 
@@ -85,6 +86,10 @@ class Workers:
         return made.batch
 
 
+def _ignore(batch: Any) -> None:
+    """Do nothing: the pass is not the run's."""
+
+
 class Numbered(BatchSampler):
     """Replaces a loader's batch sampler; :meth:`begin` sets where its next pass begins.
 
@@ -98,6 +103,9 @@ class Numbered(BatchSampler):
         self._restart: Restart | None = None
         self._lend: Restart | None = None
         self._asked: Workers | None = None
+        self._note: Callable[[Any], None] = _ignore
+        #: The batch that the run has taken last, as indices.
+        self.taken: Any = None
 
     def lend(self, note: Restart | None) -> None:
         """Call ``note`` when a pass begins that :meth:`begin` has not announced."""
@@ -107,27 +115,39 @@ class Numbered(BatchSampler):
         """Make the next pass one question to each of ``workers``."""
         self._asked = workers
 
-    def begin(self, workers: Workers | None, skip: int, restart: Restart | None) -> None:
-        """Let passes that begin now skip ``skip`` batches and hand their batches to ``workers``, if there are any."""
-        self._workers, self._skip, self._restart = workers, skip, restart
+    def begin(
+        self, workers: Workers | None, skip: int, restart: Restart | None, note: Callable[[Any], None] = _ignore
+    ) -> None:
+        """Let passes that begin now skip ``skip`` batches and hand their batches to ``workers``, if there are any.
+
+        ``note`` is called with the indices of each batch that is drawn.
+        """
+        self._workers, self._skip, self._restart, self._note = workers, skip, restart, note
+
+    def take(self, batch: Any) -> None:
+        """Note that the run has taken a batch of these indices."""
+        self.taken = batch
 
     def __iter__(self) -> Iterator[Any]:
         asked, self._asked = self._asked, None
         if asked is not None:
             return iter([self._to(Turn(worker), []) for worker in range(asked.count)])
         # Read now: the generator begins later, when another pass may have been announced.
-        return self._batches(self._workers, self._skip, self._restart)
+        return self._batches(self._workers, self._skip, self._restart, self._note)
 
     def _to(self, turn: Turn, batch: Any) -> Drawn:
         drawn = Drawn(batch)
         drawn.turn = turn
         return drawn
 
-    def _batches(self, workers: Workers | None, skip: int, restart: Restart | None) -> Iterator[Any]:
+    def _batches(
+        self, workers: Workers | None, skip: int, restart: Restart | None, drawn: Callable[[Any], None]
+    ) -> Iterator[Any]:
         """Draw nothing before the first batch is requested: torch's loader begins a pass twice and uses one."""
         if workers is None and self._lend is not None:
             self._lend()
         for number, batch in enumerate(_behind(self._inner, skip, restart), start=skip):
+            drawn(batch)
             yield batch if workers is None else self._to(workers.turn(number, skip), batch)
 
     def __len__(self) -> int:
@@ -160,20 +180,35 @@ def begin(
         # Past torch's loader, which refuses another sampler once it is made.
         object.__setattr__(loader, "batch_sampler", Numbered(loader.batch_sampler))
         object.__setattr__(loader, "_iterator", None)  # workers that persist have the old one
-    if workers is None:
-        return _begun(loader, None, skip, restart)
-    workers.begin(skip)
     if loader.num_workers == 0:
-        return _in_this_process(_begun(loader, None, skip, restart), workers, skip, loader.worker_init_fn)
+        # A batch is drawn when it is taken.
+        batches = _begun(loader, None, skip, restart, loader.batch_sampler.take)
+        if workers is None:
+            return batches
+        workers.begin(skip)
+        return _in_this_process(batches, workers, skip, loader.worker_init_fn)
+    # Workers are asked for batches ahead of the one that is taken.
+    asked: deque[Any] = deque()
+    if workers is None:
+        return Taken(_begun(loader, None, skip, restart, asked.append), None, loader.batch_sampler, asked)
+    workers.begin(skip)
     if not isinstance(loader.worker_init_fn, StartWorker):
         loader.worker_init_fn = StartWorker(loader.worker_init_fn)
     lasting = workers.persist and loader.persistent_workers and workers.count == loader.num_workers
     loader.batch_sampler.lend(partial(workers.lend, loader) if lasting else None)
-    return Taken(_begun(loader, workers, skip, restart), workers)
+    return Taken(_begun(loader, workers, skip, restart, asked.append), workers, loader.batch_sampler, asked)
 
 
-def _begun(loader: Any, workers: Workers | None, skip: int, restart: Restart | None) -> Iterator[Any]:
-    loader.batch_sampler.begin(workers, skip, restart)
+def taken_from(loader: Any) -> Any:
+    """Return the indices of the batch that a run has taken last from a torch loader; None if they are unknown."""
+    sampler = getattr(loader, "batch_sampler", None)
+    return sampler.taken if isinstance(sampler, Numbered) else None
+
+
+def _begun(
+    loader: Any, workers: Workers | None, skip: int, restart: Restart | None, note: Callable[[Any], None]
+) -> Iterator[Any]:
+    loader.batch_sampler.begin(workers, skip, restart, note)
     batches: Iterator[Any] = iter(loader)
     # This pass has what it needs. One that begins without `begin`, by a hook, is not the run's.
     loader.batch_sampler.begin(None, 0, None)
@@ -184,15 +219,23 @@ class Taken:
     """Yields the batches of a pass and keeps the states of their workers. All other attributes are those of torch's
     iterator."""
 
-    def __init__(self, batches: Iterator[Any], workers: Workers) -> None:
-        self._batches, self._workers = batches, workers
+    def __init__(
+        self,
+        batches: Iterator[Any],
+        workers: Workers | None,
+        order: Numbered | None = None,
+        asked: deque[Any] | None = None,
+    ) -> None:
+        self._batches, self._workers, self._order, self._asked = batches, workers, order, asked
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         made = next(self._batches)
-        return self._workers.take(made) if isinstance(made, Made) else made
+        if self._asked and self._order is not None:
+            self._order.take(self._asked.popleft())
+        return self._workers.take(made) if self._workers is not None and isinstance(made, Made) else made
 
     def __getattr__(self, name: str) -> Any:
         if name == "_batches":

@@ -14,7 +14,7 @@ from etude.checkpoint import plan_changes
 from etude.checkpoint.attempts import Attempts
 from etude.checkpoint.load import Loaded
 from etude.checkpoint.shapes import COUNTERS
-from etude.checkpoint.state import INTERRUPTED, Generators, Unfit, generators_for, restore
+from etude.checkpoint.state import INTERRUPTED, Generators, Unfit, generators_for, ledger_for, restore
 from etude.checkpoint.storage.remote import RemoteError
 from etude.checkpoint.warm_start import describe, init_from
 from etude.config.tree import Tree
@@ -113,6 +113,7 @@ class Resume:
         _settle_length(run, state["counters"])
         self._require_length(state["counters"]["step"])
         restore(run, state, say=self.say, allow=self.options.allow_change)
+        run.history_state = ledger_for(run, state)
         if kept is not None:
             _apply_settings(run, kept)
         if run.hooks.after_load:

@@ -61,6 +61,7 @@ class OptimizerHook(Hook):
         if self.grad_clip is not None:
             norm = self.clip_grads(self._parameters(runner))
             if norm is not None:
+                runner.engine.norm = norm.detach()
                 runner.log_buffer.update({"grad_norm": norm}, runner.outputs["num_samples"])
 
     def _parameters(self, runner: BaseRunner) -> list[Tensor]:

@@ -14,6 +14,7 @@ from etude.data.torch_loader import passes, remainder
 from etude.dialects.properties import reads
 from etude.errors import SaveError
 from etude.errors.own_code import is_own
+from etude.ledger.writer import state_of_ledger
 from etude_openmm.mmcv1.live.hooks.hook import Hook
 from etude_openmm.mmcv1.live.runner import crash_checkpoint, exact_resume
 
@@ -109,6 +110,7 @@ class Resuming:
             "workers": [passes.worker_states(loader) for loader in self._loaders],
             "lasting": self._lasting(),
             "world": self._world_size,
+            "ledger": state_of_ledger(self.engine),
         }
         return usual | self._position.parts
 
@@ -213,6 +215,7 @@ class Resuming:
         self._position.saved = (path, self.engine.step)
         if not isinstance(state, dict):
             return
+        self.engine.history_state = state.get("ledger")
         elsewhere = state.get("world") != self._world_size
         if elsewhere and not (wanted and self._share_out(state)):
             self._begin_epoch_again(state)

@@ -149,6 +149,9 @@ class OptimWrapper(BaseOptimWrapper):
         self._max_counts = -1
         self._remainder_counts = -1
 
+    #: The norm of the gradients before the last clipping by norm or value, until the run has taken it.
+    norm: torch.Tensor | None = None
+
     def _read_clip(self, clip_grad: dict[str, Any]) -> None:
         assert isinstance(clip_grad, dict) and clip_grad, (
             "If `clip_grad` is not None, it should be a `dict` of arguments, and not an empty one"
@@ -206,6 +209,7 @@ class OptimWrapper(BaseOptimWrapper):
             clip = clip_norm if self.clip_func is clip_grad_norm_ else self.clip_func
             norm = clip(params, **(self.clip_grad_kwargs or {}))
             if norm is not None:
+                self.norm = norm.detach()
                 self.message_hub.buffer(f"train/{self.grad_name}").append(norm)
 
     # -- counting ------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import torch
 
 from etude.data.resume import Snapshot
 from etude.errors import ResumeError
+from etude.ledger.writer import state_of_ledger
 from etude_openmm.mmengine import files
 from etude_openmm.mmengine.live import exact
 from etude_openmm.mmengine.live.collate import on_cpu
@@ -131,6 +132,7 @@ class Checkpoints(ValidationNotes):
 
     def _take_rest(self, path: str, saved: Mapping[str, Any]) -> None:
         """Load what only files of this runner hold; see :mod:`~etude_openmm.mmengine.live.exact`."""
+        self.engine.history_state = saved.get("ledger")
         note = self._note_about(path, saved)
         self._take_share(saved)
         self.validates_first = note is None and self._is_owed(path, saved)
@@ -246,6 +248,7 @@ class Checkpoints(ValidationNotes):
                 "owes_validation": self.owes_validation or _is_ahead(checkpoint["meta"], self),
                 "scalars": self._before[1] if self._cut and self._before else self._scalars(),
                 "cut": self._cut,
+                "ledger": state_of_ledger(self.engine),
             }
         if save_param_scheduler and self.param_schedulers is None:
             self.logger.warning("there are no schedulers, so skip saving parameter schedulers")

@@ -50,7 +50,10 @@ class TrainStep:
         self.runner = runner
 
     def __call__(self, run: Run, batch: Any) -> Any:
-        return run.model.train_step(batch, optim_wrapper=self.runner.optim_wrapper)  # type: ignore[operator]
+        wrapper = self.runner.optim_wrapper
+        outputs = run.model.train_step(batch, optim_wrapper=wrapper)  # type: ignore[operator]
+        run.norm = wrapper.__dict__.pop("norm", None)
+        return outputs
 
 
 class Runner(Building, Checkpoints, Hooking):
