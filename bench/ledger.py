@@ -59,7 +59,7 @@ def parts(pairs: int, steps: int) -> list[tuple[float, float]]:
 
         trainer.fit(data, steps=(2 * pairs + 2) * steps + 1, batch_size=64, checkpoint=None)
     kept = times[2:]  # the first ones warm up
-    return list(zip(kept[1::2], kept[::2], strict=True)) if len(times) % 2 else list(zip(kept[::2], kept[1::2]))
+    return list(zip(kept[::2], kept[1::2], strict=True))
 
 
 def interval(values: list[float]) -> tuple[float, float]:

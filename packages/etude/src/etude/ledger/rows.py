@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -107,19 +107,51 @@ def chained(rows: Rows, digest: int) -> _Words:
 
 def digests_of(batches: Sequence[Any]) -> _Words:
     """Return a digest for each batch, given as its sample indices in their order; 0 for None."""
+    table = _stacked(batches)
+    if table is not None:
+        return _digests_of_rows(table)
     arrays = [None if batch is None else _numbers(batch) for batch in batches]
     found = np.zeros(len(arrays), np.uint64)
-    there = [number for number, array in enumerate(arrays) if array is not None and len(array)]
-    if not there:
-        return found
-    known = [array for array in arrays if array is not None and len(array)]
-    sizes = np.array([len(array) for array in known])
-    starts = np.cumsum(sizes) - sizes
-    flat = np.concatenate(known)
-    position = np.arange(len(flat), dtype=np.uint64) - np.repeat(starts, sizes).astype(np.uint64)
-    sums = np.add.reduceat(_mixed(flat ^ _mixed(position)), starts)
-    found[there] = _mixed(sums + sizes.astype(np.uint64))
+    by_size: dict[int, list[int]] = {}
+    for number, array in enumerate(arrays):
+        if array is not None and len(array):
+            by_size.setdefault(len(array), []).append(number)
+    for same in by_size.values():
+        found[same] = _digests_of_rows(np.stack([arrays[number] for number in same]))  # type: ignore[misc]
     return found
+
+
+def _stacked(batches: Sequence[Any]) -> _Words | None:
+    """Return batches that are tensors of the CPU of one size as one table; None for all others.
+
+    A call for all of them takes a tenth of the time of one for each.
+    """
+    if not batches or not hasattr(batches[0], "new_tensor") or batches[0].ndim != 1 or not len(batches[0]):
+        return None
+    import torch
+
+    try:
+        table = torch.stack(list(batches))
+    except (TypeError, RuntimeError):  # of several sizes, or one is unknown
+        return None
+    fits = table.dtype == torch.int64 and table.is_cpu
+    return table.numpy().view(np.uint64) if fits else None
+
+
+def _digests_of_rows(table: _Words) -> _Words:
+    """Return the digest of each row of a table of numbers."""
+    size = table.shape[1]
+    found = np.empty(len(table), np.uint64)
+    many = max(1, (1 << 15) // size)  # what fits into the cache of a core
+    for start in range(0, len(table), many):
+        block = table[start : start + many] ^ _mixed_positions(size)
+        found[start : start + many] = _mixed(block).sum(axis=1, dtype=np.uint64)
+    return _mixed(found + np.uint64(size))
+
+
+@lru_cache(8)
+def _mixed_positions(size: int) -> _Words:
+    return _mixed(np.arange(size, dtype=np.uint64))
 
 
 def _numbers(batch: Any) -> _Words:
@@ -146,11 +178,16 @@ def _number(item: Any) -> int:
 
 def _mixed(values: Any) -> _Words:
     """Spread every bit of 64-bit words over the whole word."""
-    values = values + np.uint64(_FACTOR)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    found: _Words = values ^ (values >> np.uint64(31))
-    return found
+    made: _Words = values + np.uint64(_FACTOR)
+    shifted = made >> np.uint64(30)
+    made ^= shifted
+    made *= np.uint64(0xBF58476D1CE4E5B9)
+    np.right_shift(made, np.uint64(27), out=shifted)
+    made ^= shifted
+    made *= np.uint64(0x94D049BB133111EB)
+    np.right_shift(made, np.uint64(31), out=shifted)
+    made ^= shifted
+    return made
 
 
 @cache

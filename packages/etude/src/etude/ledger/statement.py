@@ -171,8 +171,10 @@ def inspect(folder: Path) -> Verdict:
     count = 0
     for name, step, state in (_own_checkpoints if native else _foreign_checkpoints)(folder, found):
         count += 1
-        found.wrong += _of_checkpoint(name, step, state, ledgers)
+        marks = dict(_marks(state))
+        found.wrong += _of_history(name, step, marks, ledgers)
         if native:
+            found.wrong += [] if marks else [f"{name}: it was made without a ledger"]  # others save weights alone, too
             found.wrong += _of_plan(name, state, plan, run_files.environment(folder).get("data") or {})
     if not found.wrong:
         found.right.append(f"checkpoints: {count} verify, and belong to this ledger, plan and data")
@@ -220,12 +222,10 @@ def _marks(state: Any, rank: int = 0, depth: int = 6) -> Iterator[tuple[int, Map
             yield from _marks(value, rank, depth - 1)
 
 
-def _of_checkpoint(name: str, step: int, state: Mapping[str, Any], ledgers: Mapping[int, rows.Rows]) -> Iterator[str]:
+def _of_history(
+    name: str, step: int, marks: Mapping[int, Mapping[str, Any]], ledgers: Mapping[int, rows.Rows]
+) -> Iterator[str]:
     """Yield what is wrong about a checkpoint that is whole in itself: it belongs to another history."""
-    marks = dict(_marks(state))
-    if not marks:
-        yield f"{name}: it was made without a ledger"
-        return
     for rank, mark in marks.items():
         ledger, who = ledgers.get(rank), f" of rank {rank}" if len(ledgers) > 1 else ""
         if ledger is None:

@@ -148,7 +148,7 @@ class Ledger:
                     warnings.warn(text, stacklevel=2)
 
     def _add(self, first: int, losses: tuple[Any, ...], norms: tuple[Any, ...], ids: tuple[Any, ...]) -> None:
-        added = rows.made(first, _read(_packed(losses)), _read(_packed(norms)), ids, self._digest)
+        added = rows.made(first, _read(losses), _read(norms), ids, self._digest)
         self._digest = int(added["digest"][-1])
         if len(self._cut):
             self._compare(added)
@@ -294,17 +294,14 @@ def _loss_in(outputs: Any) -> Any:
     return loss if isinstance(loss, int | float) else None
 
 
-def _packed(values: tuple[Any, ...]) -> Any:
-    """Return values as one tensor on their device; missing ones are NaN."""
-    if all(value is None for value in values):
+def _read(values: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+    """Return values as an array; missing ones are NaN. This waits for a device, in the thread of the ledger."""
+    first = next((value for value in values if value is not None), None)
+    if first is None:
         return np.full(len(values), np.nan)
-    first = next(value for value in values if value is not None)
-    # Of the kind of the others: values of several kinds would have to be read here, one by one.
-    missing = first.new_tensor(float("nan")) if hasattr(first, "new_tensor") else float("nan")
-    return one_row([missing if value is None else value for value in values])
-
-
-def _read(values: Any) -> np.ndarray[Any, Any]:
-    """Return packed values as an array; this waits for the device, in the thread of the ledger."""
-    found: np.ndarray[Any, Any] = values if isinstance(values, np.ndarray) else values.double().cpu().numpy()
-    return found
+    if getattr(first, "is_cpu", True):  # one by one is twice as fast as together, where nothing has to be fetched
+        return np.array([np.nan if one is None else one.item() if hasattr(one, "item") else one for one in values])
+    # Of the kind of the others: values of several kinds would have to be read one by one.
+    missing = first.new_tensor(float("nan"))
+    row: np.ndarray[Any, Any] = one_row([missing if one is None else one for one in values]).double().cpu().numpy()
+    return row
