@@ -81,7 +81,7 @@ class Anatomy(Hook):
 
     def after_step(self, run: Run) -> None:
         # The runner of another system may update in a hook.
-        if run.step + 1 == self.step and run.drive is None:
+        if run.step + 1 == self.step and run.train_fn is None:
             self.finish(run)
 
     def finish(self, run: Run) -> None:

@@ -27,6 +27,7 @@ from etude.config import run_files
 from etude.core.hook import Hook
 from etude.core.loop import train
 from etude.core.run import Run
+from etude.debug_options import DebugOptions
 from etude.dist.jobs import reports
 from etude.dist.world import World
 from etude.errors import NoCheckpoint, Stopped, UserError, printable
@@ -259,9 +260,9 @@ def run_to(
         for hook in hooks:
             getattr(hook, "finish", lambda run: None)(run)
 
-    if run.drive is not None:
+    if run.train_fn is not None:
         comparing.arrived, comparing.beyond = finish, save
-    with muted(run.drive is not None), session:
+    with muted(run.train_fn is not None), session:
         try:
             train(run)
         except Exception as error:
@@ -301,7 +302,7 @@ class Comparing(Hook):
         self.compare(run)
         if self.reached >= self.last:
             self.arrived(run)
-            if run.drive is None:
+            if run.train_fn is None:
                 run.stop("replayed")
             elif not self.beyond:  # its runner would save and evaluate first
                 raise Stopped("replayed", 0)

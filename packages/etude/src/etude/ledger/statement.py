@@ -285,20 +285,20 @@ class _Arriving(Hook):
         self.step, self.weights = step, dict[str, Any]()
 
     def after_step(self, run: Run) -> None:
-        if run.drive is None:
+        if run.train_fn is None:
             self._look(run)
 
     def after_epoch(self, run: Run) -> None:
-        if run.drive is None:
+        if run.train_fn is None:
             self._look(run)
 
     def finish(self, run: Run) -> None:
-        if run.drive is not None:
+        if run.train_fn is not None:
             self._look(run)
 
     def _look(self, run: Run) -> None:
         if run.done == self.step and not self.weights:
-            model = collect(run)["model"] if run.drive is None else run.model.state_dict()
+            model = collect(run)["model"] if run.train_fn is None else run.model.state_dict()
             self.weights = {name: value.clone() for name, value in model.items() if isinstance(value, torch.Tensor)}
 
 
@@ -340,7 +340,7 @@ def _other_values(checkpoint: str, weights: Mapping[str, Any], run: Run) -> str:
 
     Another system changes weights after the step, too, so its own new file is compared, where it has saved one.
     """
-    if run.drive is None:
+    if run.train_fn is None:
         above, _, name = checkpoint.rpartition("/")
         stored = Store(above, write=False, say=lambda _: None).load(name, only=["model"]).state["model"]
         other = [name for name, value in stored.items() if not _same(value, weights.get(name))]

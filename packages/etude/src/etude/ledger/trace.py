@@ -83,7 +83,7 @@ class Tracing(Hook):
 
     def after_step(self, run: Run) -> None:
         # The runner of another system may update in a hook.
-        if run.step + 1 == self.step and run.drive is None:
+        if run.step + 1 == self.step and run.train_fn is None:
             self.finish(run)
             self.found["updated"] = _weights(run)
 
@@ -92,7 +92,7 @@ class Tracing(Hook):
         if self._mode is None:
             return
         self._mode.__exit__(None, None, None)
-        if run.drive is not None:
+        if run.train_fn is not None:
             self.found["left"] = _weights(run)
             self.found["batch"] = [digest(value) for value in _tensors(run.batch)]
         self.found["operators"], self._mode = self._mode.seen, None
@@ -110,7 +110,7 @@ class _Leaving(Hook):
         self._tracing = tracing
 
     def after_step(self, run: Run) -> None:
-        if run.step + 1 == self._tracing.step and run.drive is None:
+        if run.step + 1 == self._tracing.step and run.train_fn is None:
             self._tracing.found["left"] = _weights(run)
 
 
