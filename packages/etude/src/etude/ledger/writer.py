@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etude.core.hook import FunctionHook, Hook
+from etude.data.order import Task
 from etude.data.torch_loader.position import taken_from
 from etude.errors import Diverged
 from etude.events.record import Record, one_row
@@ -67,7 +68,8 @@ class Ledger:
 
     def note(self, run: Run) -> None:
         """Note the step that has just been done. Called at ``after_step``."""
-        self._noted.append((run.step + 1, loss_of(run), run.norm, samples_of(run)))
+        loss = run.loss if run.loss is not None else _loss_in(run.outputs)
+        self._noted.append((run.step + 1, loss, run.norm, getattr(run.data["train"], "task", None)))
         run.norm = None
         if len(self._noted) >= _MANY:
             self._pack()
@@ -148,6 +150,7 @@ class Ledger:
                     warnings.warn(text, stacklevel=2)
 
     def _add(self, first: int, losses: tuple[Any, ...], norms: tuple[Any, ...], ids: tuple[Any, ...]) -> None:
+        ids = tuple(one.indices if isinstance(one, Task) else one for one in ids)
         added = rows.made(first, _read(losses), _read(norms), ids, self._digest)
         self._digest = int(added["digest"][-1])
         if len(self._cut):
