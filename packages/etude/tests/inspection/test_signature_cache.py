@@ -92,3 +92,9 @@ def test_a_changed_source_is_read_anew(tmp_path: Path, home: dict[str, str]) -> 
 
 def test_components_of_other_packages_are_not_cached() -> None:
     assert signature_cache.cached("json:JSONDecoder") is None
+
+
+def test_another_copy_of_the_package_has_another_cache(monkeypatch):
+    before = signature_cache.path()
+    monkeypatch.setattr(signature_cache, "__file__", "/elsewhere/etude/inspection/signature_cache.py")
+    assert signature_cache.path() != before

@@ -49,9 +49,9 @@ def cached(target: str) -> Signature | None:
 
 
 def path() -> str:
-    """Return the file of the cache. Environments with other packages have another one."""
+    """Return the file of the cache. Environments with other packages, or another copy of Étude, have another one."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    key = crc32("\n".join([sys.prefix, sys.version, str(_FORM)]).encode())
+    key = crc32("\n".join([sys.prefix, sys.version, str(_FORM), __file__]).encode())
     return os.path.join(home, "etude", f"signatures-{key:08x}.json")
 
 
