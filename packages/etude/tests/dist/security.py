@@ -61,26 +61,29 @@ def _environment() -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": "1"}
 
 
-def kill_when(child: zygote.Child, moment) -> set[int]:
-    """Kill the launcher at a moment; return everything that it ever had below it."""
-    below: set[int] = set()
+def kill_when(child: zygote.Child, moment) -> dict[int, str]:
+    """Kill the launcher at a moment; return everything that it ever had below it, and when each of these was born."""
+    below: dict[int, str] = {}
     deadline = time.monotonic() + 300
     while child.poll() is None and time.monotonic() < deadline:
-        below.update(descendants(child.pid))
-        if moment(below):
+        below |= _born(descendants(child.pid))
+        if moment(set(below)):
             break
         time.sleep(0.002)
-    below.update(descendants(child.pid))
+    below |= _born(descendants(child.pid))
     with suppress(ProcessLookupError):
         os.kill(child.pid, signal.SIGKILL)
     child.wait()
     return below
 
 
-def left(pids: set[int]) -> list[int]:
-    """Those that are still there when they have had time to end; they are ended then."""
+def left(processes: dict[int, str]) -> list[int]:
+    """Those that are still there when they have had time to end; they are ended then.
+
+    On a busy machine the number of a process that has ended soon belongs to another one, which was born later.
+    """
     deadline = time.monotonic() + PATIENCE
-    while (there := [pid for pid in pids if _is_there(pid)]) and time.monotonic() < deadline:
+    while (there := [pid for pid, born in processes.items() if _is_there(pid, born)]) and time.monotonic() < deadline:
         time.sleep(0.05)
     for pid in there:
         with suppress(ProcessLookupError):
@@ -118,10 +121,20 @@ def after(seconds: float):
     return moment
 
 
-def _is_there(pid: int) -> bool:
+def _is_there(pid: int, born: str) -> bool:
+    found = _stat(pid)
+    return bool(found) and found[0] != "Z" and found[19] == born
+
+
+def _born(pids: list[int]) -> dict[int, str]:
+    return {pid: found[19] for pid in pids if (found := _stat(pid))}
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel says about a process after its name: state, parent, …, at 19 the tick at which it was born."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
 
 
 @contextmanager

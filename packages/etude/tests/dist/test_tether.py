@@ -51,6 +51,15 @@ def test_a_launcher_that_is_killed_in_the_last_moments_leaves_nobody(folder, bus
     assert left(below) == []
 
 
+def test_a_process_that_has_taken_the_number_of_one_that_ended_is_none_of_the_job():
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        assert left({other.pid: "1"}) == [] and other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_ranks_that_are_stopped_are_killed_with_the_launcher(folder):
     """No thread of a process that is stopped can notice anything: the kernel ends it."""
     child = start(folder, "stopped", epochs=4000)
