@@ -267,6 +267,7 @@ LIBRARY = """
 from mcquic.utils.registry import HookRegistry, LossRegistry, ModuleRegistry, OptimizerRegistry
 from mcquic.train.hooks import StepFinishHook
 from mcquic.loss import Distortion
+import shutil
 import torch
 
 @LossRegistry.register
@@ -286,10 +287,12 @@ class Own(torch.optim.SGD):
     pass
 
 class Count(StepFinishHook):
-    def __init__(self, fail=0):
-        self.count, self.fail = 0, fail
+    def __init__(self, fail=0, delete=0):
+        self.count, self.fail, self.delete = 0, fail, delete
     def stepFinish(self, step, epoch, trainer, *args, logger, **kwds):
         self.count += 1
+        if self.count == self.delete:
+            shutil.rmtree("saved")
         if self.count == self.fail:
             raise RuntimeError("oops")
     def state_dict(self):
@@ -340,6 +343,13 @@ def test_a_hook_that_raises_is_named_with_its_file(own, capfd):
     assert main(["train", "config.yaml", "-q"]) == 3
     said = capfd.readouterr().err
     assert "hook Count" in said and "library.py" in said and "after_step" in said
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # TensorBoard's own thread
+def test_a_run_whose_folder_is_deleted_says_so(own, capfd):
+    own(hooks=[{"key": "counter", "params": {"delete": 2}}], epoch=40)
+    assert main(["train", "config.yaml", "-q"]) == 6
+    assert "saved/latest was deleted, emptied or moved while the run trained" in capfd.readouterr().err
 
 
 def test_dotted_paths_work_wherever_a_key_does(here):

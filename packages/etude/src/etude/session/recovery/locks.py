@@ -79,8 +79,10 @@ class Locks:
 
     def lost_folder(self, error: Exception) -> SaveError | None:
         """Return what a missing file is really about: the whole folder is gone."""
-        presence = self.presence
-        if presence is None or not isinstance(error.__cause__ or error, FileNotFoundError):
+        presence, first = self.presence, error
+        while isinstance(first.__cause__, Exception):  # a saver of another system gives up after several saves
+            first = first.__cause__
+        if presence is None or not isinstance(first, FileNotFoundError):
             return None
         presence.look()
         return SaveError(presence.lost) if presence.lost else None
