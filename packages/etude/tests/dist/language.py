@@ -85,6 +85,13 @@ class Unguarded(Llama):
         return self.output(self.norm(x))
 
 
+class Branching(Llama):
+    """Decides by the values of a tensor."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(tokens if tokens.float().mean() < 1e9 else tokens * 0)
+
+
 class Tokens(torch.utils.data.Dataset):
     """Sequences in which each token follows from the one before, and their next tokens; some are not to be learnt."""
 

@@ -245,6 +245,7 @@ def test_check_refuses_what_a_split_cannot_do(folder, monkeypatch, capsys, chang
             "model={type: language.Unguarded}",
             "and `forward` calls it: write x = self.NAME(x) if self.NAME is not None else x",
         ),
+        ("model={type: language.Branching}", "reads values of a tensor (language.py:"),
     ],
 )
 def test_a_pipeline_refuses_what_it_cannot_cut(jobs, folder, change, words):

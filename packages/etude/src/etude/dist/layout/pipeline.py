@@ -11,6 +11,8 @@ passes through all of them in parts.
 from __future__ import annotations
 
 import copy
+import os
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,11 +20,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from etude.dist.layout.mesh import Mesh
 from etude.dist.layout.shards import like
 from etude.dist.layout.stages import CONTAINERS
-from etude.errors import ConfigError, UserCodeError
+from etude.errors import ConfigError, EtudeError, UserCodeError
+from etude.errors.own_code import is_library, is_own
 from etude.plan import PIPELINE_SCHEDULES, Pipeline
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32)
@@ -109,7 +113,12 @@ class Pipe:
         self._compute, self._scale, self._losses = compute, scale / self.plan.parts, []
         first, last = 0 in self.own, self.plan.count - 1 in self.own
         given: dict[str, Any] = {"target": target, "losses": []} if last else {}
-        schedule.step(*(inputs if first else ()), **given, return_outputs=False)
+        try:
+            schedule.step(*(inputs if first else ()), **given, return_outputs=False)
+        except RuntimeError as error:
+            if isinstance(error.__cause__, EtudeError):  # torch tells of it in words of its own
+                raise error.__cause__ from None
+            raise
         # Before the first batch torch also computes a loss of nothing, to learn shapes.
         return self._sent(self._losses[-self.plan.parts :])
 
@@ -216,9 +225,13 @@ def _pass_on(view: nn.Module, stage: int, pipe: Pipe) -> None:
     """Let a stage compute in the run's precision, and say what to do about a module that is not there."""
     own = view.forward
 
+    looked = False
+
     def forward(*args: Any, **named: Any) -> Any:
+        nonlocal looked
+        first, looked = not looked and view.training, looked or view.training
         try:
-            with pipe.autocast():
+            with pipe.autocast(), _NoReading(stage) if first else nullcontext():
                 return own(*args, **named)
         except TypeError as error:
             if "'NoneType' object" not in str(error):
@@ -230,6 +243,33 @@ def _pass_on(view: nn.Module, stage: int, pipe: Pipe) -> None:
             ) from error
 
     view.forward = forward
+
+
+class _NoReading(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuses a stage that decides by the values of a tensor: torch first sends it memory that nothing was written to,
+    to learn the shapes of outputs, and later parts of a batch, of which each may decide differently."""
+
+    def __init__(self, stage: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.stage = stage
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if op.overloadpacket in _READING:
+            frame: Any = sys._getframe(1)
+            while frame is not None and (is_library(frame.f_code.co_filename) or is_own(frame.f_globals["__name__"])):
+                frame = frame.f_back
+            where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else "forward"
+            raise ConfigError(
+                f"parallel.pipeline: stage {self.stage} reads values of a tensor ({where}); what it does must not "
+                "depend on them, for every part of a batch goes the same way",
+                hint="compute with torch.where or a mask, or use parallel.tensor",
+            )
+        return op(*args, **(kwargs or {}))
+
+
+_READING = (
+    torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero, torch.ops.aten.masked_select, torch.ops.aten._unique2,
+)  # fmt: skip
 
 
 def numbered(optimizer: torch.optim.Optimizer, held: Mapping[int, Any]) -> None:

@@ -19,6 +19,7 @@ from etude.dist.layout.mesh import Mesh
 from etude.errors import ConfigError
 from etude.errors.spelling import suggest
 from etude.plan import Pipeline
+from etude.units import counted
 
 #: Modules whose items are dealt out one by one.
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
@@ -102,7 +103,8 @@ def _even(model: nn.Module, units: Sequence[str], plan: Pipeline) -> list[list[s
     owner, blocks = max(lists.items(), key=lambda item: len(item[1]))
     if len(blocks) < plan.count:
         raise ConfigError(
-            f"parallel.pipeline: {plan.count} stages for {len(blocks)} layers ({owner or type(model).__name__})",
+            f"parallel.pipeline: {plan.count} stages for {counted(len(blocks), 'layer')} "
+            f"({owner or type(model).__name__})",
             at=str(plan.at), hint=f"size: {max(1, len(blocks) // plan.held)} would fit" if len(blocks) > 1 else "",
         )  # fmt: skip
     first, last = units.index(blocks[0]), units.index(blocks[-1])
