@@ -12,7 +12,7 @@ import pytest
 from etude.cli import main
 from etude_openmm.mmcv1 import listing, lower, schema
 from etude_openmm.shared.config.config_v1 import Config
-from tests.inspection.test_schema import Validator
+from tests.inspection.support import Validator
 from tests.places import REPOSITORY
 
 ROOT = REPOSITORY

@@ -14,7 +14,7 @@ from etude.cli import main
 from etude_openmm.mmengine import schema
 from etude_openmm.mmengine.schema import tables
 from etude_openmm.shared.config.config_v2 import Config
-from tests.inspection.test_schema import Validator
+from tests.inspection.support import Validator
 from tests.places import REPOSITORY
 
 ROOT = REPOSITORY

@@ -7,26 +7,13 @@ import torch
 
 from etude.core.evaluation import Evaluation
 from etude.core.forward import Forward, named_losses, takes
-from etude.core.hook import POINTS, FunctionHook, Hook, HookTable, Periodic
+from etude.core.hook import POINTS, FunctionHook, Hook, Periodic
 from etude.core.loop import Workflow, epochs, evaluate, fit, steps, train
-from etude.core.run import Run
-from etude.core.update import Step
 from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
 from etude.errors import ConfigError, Diverged, Stopped, UserCodeError
 from etude.optim.clipping import Norm
-
-
-def make_run(n_batches=4, loop=epochs, hooks=(), loss=None, model=None, data=None, **options) -> Run:
-    torch.manual_seed(0)
-    model = model or torch.nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    update = Step(Forward(model, {"loss": loss or torch.nn.CrossEntropyLoss()}), {"": optimizer}, **options)
-    data = data or [(torch.randn(5, 3), torch.randint(2, (5,))) for _ in range(n_batches)]
-    table = HookTable(hooks, steps_per_epoch=len(data))
-    run = Run(model, update, loop, table, {"train": data}, {"": optimizer}, steps_per_epoch=len(data))
-    run.max_epochs, run.total_steps = 2, 2 * len(data)
-    return run
+from tests.core.support import make_run
 
 
 class Trace(Hook):

@@ -14,7 +14,7 @@ from etude.dist.peers import Peers
 from etude.dist.world import World
 from etude.errors import Diverged
 from etude.metrics.values import MAE
-from tests.core.test_loop import make_run
+from tests.core.support import make_run
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from etude.core.stepping import Stepping
 from etude.core.update import Step, read_losses
 from etude.errors import ConfigError, UserCodeError
 from etude.optim.clipping import Norm, Value
-from tests.core.test_loop import make_run
+from tests.core.support import make_run
 
 
 def numbers(model: nn.Module) -> list[float]:
