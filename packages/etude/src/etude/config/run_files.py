@@ -45,6 +45,8 @@ LIVES = "lives.jsonl"
 _LIFE: Mapping[str, Callable[[Any], Any]] = {
     "began": positive, "elapsed": positive, "seen": positive, "from": whole, "to": whole, "state": shapes.text,
 }  # fmt: skip
+#: What was learnt from the training data alone, and what predictions use too: columns, classes, scales.
+LEARNT = "learnt.json"
 #: What a process writes while it trains.
 _SIGNS = ("attempts.json", "metrics.jsonl", "timing.jsonl", "ledger.bin", "log.txt", "status.json", "checkpoints")
 #: Mappings and lists whose bad entries are left out one by one.

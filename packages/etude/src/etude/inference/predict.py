@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from torch import Tensor
 from etude.building.components import build_component
 from etude.building.data import make_dataset
 from etude.building.options import Options
+from etude.config.files import read_json
+from etude.config.run_files import LEARNT
 from etude.core.forward import Forward
 from etude.core.predict import inputs_of, predict
 from etude.data.datasets.images import SUFFIXES, Pictures
@@ -160,7 +163,7 @@ def predict_run(
         with redirect_stdout(sys.stderr):  # progress bars of the system
             return Samples(*spoken.predict(plan, Options(quiet=True), checkpoint, split_of(plan, split), path))
     model = load(run, best=best, ema=ema, device=device)
-    dataset, names = _dataset(plan, split, data)
+    dataset, names = _dataset(plan, split, data, run)
     usual = next(iter(plan.data.values())).batch_size
     where = next(model.parameters(), torch.zeros(())).device
     loader = Loader(dataset, batch_size=batch_size or usual, device=None if where.type == "cpu" else where)
@@ -226,7 +229,7 @@ def split_of(plan: Plan, split: str) -> str:
     return chosen
 
 
-def _dataset(plan: Plan, split: str, data: str | Path | None) -> tuple[Any, list[str]]:
+def _dataset(plan: Plan, split: str, data: str | Path | None, run: str | Path) -> tuple[Any, list[str]]:
     """Return the data to predict, and the names of its samples if it has any."""
     chosen = split_of(plan, split)
     spec = plan.data[chosen].dataset
@@ -236,7 +239,7 @@ def _dataset(plan: Plan, split: str, data: str | Path | None) -> tuple[Any, list
             "be random. Give the config `data.val` with the transform to predict with",
             stacklevel=3,
         )
-    train = _training_data(plan, spec)
+    train = _training_data(plan, spec, run)
     if data is None:
         dataset = make_dataset(plan, spec, train)
         return dataset, [] if is_stream(dataset) else _names(dataset)
@@ -249,11 +252,15 @@ def _dataset(plan: Plan, split: str, data: str | Path | None) -> tuple[Any, list
     return dataset, [] if is_stream(dataset) else _names(dataset)
 
 
-def _training_data(plan: Plan, spec: Spec) -> Any:
-    """Return the training data if columns or classes of the model come from it; else None."""
+def _training_data(plan: Plan, spec: Spec, run: str | Path) -> Any:
+    """Return what the data shares with the training data, if columns or classes of the model come from it; else
+    None."""
     first = plan.data.get("train")
     if first is None or first.dataset.name not in _SHARING or spec.name != first.dataset.name:
         return None
+    learnt = read_json(Path(run) / LEARNT)
+    if learnt:
+        return SimpleNamespace(shared=learnt, classes=learnt.get("classes", []))
     try:
         return make_dataset(plan, first.dataset)
     except (ConfigError, DataError):  # it may be gone by now

@@ -108,12 +108,13 @@ def make(
     data: dict[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
     tuples: Sequence[Sequence[str | int]] = (),
+    learnt: Mapping[str, Any] | None = None,
 ) -> None:
     """Create the folder and record plan, config and environment. Without ``anew``, a folder keeps its first records.
 
     ``private``: readable by the owner alone, whatever the umask says. ``data``: fingerprints of the datasets by split.
     ``flags``: what the command line decides and the config does not say. ``tuples``: which lists of
-    the plan were tuples.
+    the plan were tuples. ``learnt``: what predictions need of the training data.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
@@ -129,6 +130,7 @@ def make(
             sources = imported_files(code_roots(files))
             _write_or_remove(folder / "code.diff", code_changes())
             _write_or_remove(folder / "code.json", json.dumps(sources, indent=1) + "\n" if sources else "")
+            _write_or_remove(folder / run_files.LEARNT, json.dumps(learnt, ensure_ascii=False) + "\n" if learnt else "")
             # Near the end: a folder with a plan counts as recorded.
             replace_text(folder / "plan.yaml", plan_text)
             (folder / "trackers.json").unlink(missing_ok=True)  # a restarted run is a new run for trackers
@@ -161,6 +163,12 @@ def environment() -> dict[str, Any]:
         "etude": etude.__version__,
         "git": _git_state(),
     }
+
+
+def learnt_from(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what other data has to share with the training data: columns, classes, scales."""
+    shared = getattr(getattr(data.get("train"), "dataset", None), "shared", None)
+    return shared if isinstance(shared, dict) else {}
 
 
 def fingerprints(data: dict[str, Any]) -> dict[str, str]:

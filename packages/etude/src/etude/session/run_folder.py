@@ -62,6 +62,7 @@ class RunFolder:
             data=folders.fingerprints(self.run.data),
             flags=self.flags,
             tuples=places_of_tuples(self.tree.values) if self.tree else (),
+            learnt=folders.learnt_from(self.run.data),
         )
 
     def renew(self) -> None:

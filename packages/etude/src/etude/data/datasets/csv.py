@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from etude.data.datasets.columns import Columns
 from etude.data.datasets.missing import cannot_be_read
 from etude.data.datasets.tensors import TensorData
 from etude.errors import ConfigError, DataError
@@ -23,7 +24,12 @@ class Csv(TensorData):
     values are whole numbers, float32 if all are numbers, else the number of its name in ``classes`` (sorted names, if
     none are given). With ``predicts`` a sample is its columns alone, and the target's column may be missing.
 
-    In a config, the columns and classes of the training data are those of validation and test data too.
+    ``categories`` are columns of names: each becomes a column of 0 and 1 per name. ``scale`` is ``standard`` (mean 0,
+    deviation 1) or ``minmax`` (0 to 1), for the other columns. ``missing`` fills empty cells with the ``mean``, the
+    ``median`` or ``zero``.
+
+    In a config, the columns and classes of the training data are those of validation and test data too, as is what
+    was learnt from it for categories, scales and empty cells (``fitted``).
     """
 
     def __init__(
@@ -34,6 +40,10 @@ class Csv(TensorData):
         delimiter: str = ",",
         predicts: bool = False,
         classes: Sequence[str] | None = None,
+        categories: Sequence[str] = (),
+        scale: str | None = None,
+        missing: str | None = None,
+        fitted: Mapping[str, Any] | None = None,
     ) -> None:
         header, rows = _read(file, delimiter)
         self.columns = [name for name in header if name != target] if columns is None else list(columns)
@@ -42,8 +52,11 @@ class Csv(TensorData):
                 raise ConfigError(f"{file}:1: no column is called {name!r}", hint=suggest(name, header))
         self._file, self._numbers = file, [line for line, _ in rows]
         places = [header.index(name) for name in self.columns]
-        features = [[_number(row[place], file, line, header[place]) for place in places] for line, row in rows]
-        values = torch.tensor(features, dtype=torch.float32).view(len(rows), len(places))
+        self._cells = [[row[place] for place in places] for _, row in rows]
+        self._table = Columns(self.columns, categories=categories, scale=scale, missing=missing, fitted=fitted)
+        if fitted is None and rows:
+            self._table.fit(self._cells, [self.origin(index) for index in range(len(rows))])
+        values = self._values()
         self.classes = None if classes is None else list(classes)
         if predicts:
             super().__init__(values)
@@ -61,7 +74,20 @@ class Csv(TensorData):
     @property
     def shared(self) -> dict[str, Any]:
         """Return what other data of the same run has to agree with."""
-        return {"columns": self.columns} | ({"classes": self.classes} if self.classes else {})
+        table = self._table
+        asked = {"categories": sorted(table.categories), "scale": table.scale, "missing": table.missing}
+        own = {"columns": self.columns} | {key: value for key, value in asked.items() if value}
+        own |= {"fitted": table.fitted} if len(own) > 1 else {}
+        return own | ({"classes": self.classes} if self.classes else {})
+
+    def fit(self, indices: Sequence[int]) -> None:
+        """Learn categories, scales and fillings from some rows alone: those of a training fold."""
+        self._table.fit([self._cells[index] for index in indices], [self.origin(index) for index in indices])
+        self.tensors = (self._values(), *self.tensors[1:])
+
+    def _values(self) -> Tensor:
+        rows = [self._table.row(cells, self.origin(index)) for index, cells in enumerate(self._cells)]
+        return torch.tensor(rows, dtype=torch.float32).view(len(rows), -1 if rows else len(self.columns))
 
 
 def require_classes(values: Iterable[str], classes: Sequence[str], where: str) -> None:
@@ -85,13 +111,6 @@ def _read(file: str, delimiter: str) -> tuple[list[str], list[tuple[int, list[st
         if len(row) != len(header):
             raise DataError(f"{file}:{line}: {len(row)} values for {len(header)} columns")
     return header, rows
-
-
-def _number(text: str, file: str, line: int, column: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise DataError(f"{file}:{line}: {text!r} in column {column!r} is not a number") from None
 
 
 def _targets(values: Sequence[str], classes: list[str] | None) -> tuple[list[str] | None, Tensor]:
