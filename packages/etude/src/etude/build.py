@@ -42,6 +42,7 @@ from etude.core.update import Step
 from etude.dist.layout.mesh import Mesh
 from etude.dist.layout.wrap import Wrapped, mesh_of, whole_losses, wrap
 from etude.dist.world import World
+from etude.errors import ConfigError
 from etude.hooks.upkeep import Compiled
 from etude.models.compile import can_compile, channels_last, recompute
 from etude.optim.factory import build_optimizer
@@ -159,7 +160,13 @@ def _wrapped(
 
 
 def _model(plan: Plan, device: torch.device) -> torch.nn.Module:
-    model: torch.nn.Module = build_component(plan.model).to(device)
+    made = build_component(plan.model)
+    if not isinstance(made, torch.nn.Module):
+        hint = "derive its class from torch.nn.Module"
+        raise ConfigError(
+            f"model {plan.model.name} is a {type(made).__name__}, no module", at=str(plan.model.at), hint=hint
+        )
+    model = made.to(device)
     if plan.train.gradient_checkpointing:
         at = plan.places.get(("train", "gradient_checkpointing"), "")
         recompute(model, plan.train.gradient_checkpointing, at=str(at))

@@ -503,8 +503,11 @@ def test_names_and_classes_are_refused_where_objects_are_due():
 
 
 def test_what_a_step_raises_says_where_and_with_what():
+    def boom(output, target):
+        raise RuntimeError("boom")
+
     model = nn.Linear(64, 10)
-    trainer = etude.Trainer(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loss=nn.NLLLoss(), quiet=True)
+    trainer = etude.Trainer(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loss=boom, quiet=True)
     data = torch.utils.data.TensorDataset(torch.zeros(8, 64), torch.zeros(8))
     with pytest.raises(RuntimeError) as caught:
         trainer.fit(data, epochs=1, batch_size=8)

@@ -13,6 +13,7 @@ from etude.building.components import KINDS, build_component
 from etude.core.cut import CutForward
 from etude.core.evaluation import Evaluation
 from etude.core.forward import Forward
+from etude.core.hook import require_call
 from etude.core.pipelined import PipelinedForward, PipelinedStep
 from etude.core.update import Step
 from etude.core.virtual import VirtualEvaluation, VirtualStep
@@ -103,4 +104,6 @@ def build_update(
             at=str(plan.update.at),
             hint="let it take `step` and call step.learn(run, loss)",
         )
-    return step, build_component(plan.update, forward, optimizers, **({"step": step} if uses else {}))
+    update = build_component(plan.update, forward, optimizers, **({"step": step} if uses else {}))
+    require_call(update, "update", "run", "batch", at=str(plan.update.at))
+    return step, update

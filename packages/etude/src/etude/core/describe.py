@@ -71,6 +71,12 @@ def shapes(batch: Any) -> str:
     return f"batch of {' and '.join(words) or type(batch).__name__}"
 
 
+def kinds(batch: Any) -> str:
+    """Describe the tensors of a batch with their types: ``(64, 10) float64 and (64,) int64``."""
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else [batch]
+    return " and ".join(kind(part) for part in parts)
+
+
 def describe(value: Any) -> str:
     """Describe any value: ``a tensor of shape (64, 10)``, ``a dict with keys x, y``, ``a list of 2``."""
     if isinstance(value, Tensor):

@@ -13,11 +13,13 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from torch.nn import CrossEntropyLoss, NLLLoss
 
-from etude.core.describe import FORWARD, describe, kind, place_of_loss, shapes, step_of, where_of
+from etude.core.describe import FORWARD, describe, kind, kinds, place_of_loss, shapes, step_of, where_of
 from etude.core.forward import Forward, takes
 from etude.errors import EtudeError, ReturnError
 from etude.errors.own_code import is_own, line_of, who
+from etude.losses.outputs import as_mapping
 
 if TYPE_CHECKING:
     from etude.core.run import Run
@@ -51,6 +53,9 @@ def refuse_return(error: Exception, run: Run, batch: Any, split: str = "train") 
 def _text(error: Exception, run: Run, batch: Any, split: str) -> str:
     if hasattr(error, "etude_loss"):
         return _of_output(run, split, *error.etude_loss)
+    if isinstance(error, RuntimeError) and "must have the same dtype" in str(error):
+        floats = f"{_dataset(run, split) or 'the data'} gives {kinds(batch)}, and the model computes in float32"
+        return f"{_place(run, 'data', split)}{floats}: convert the samples by .float() ({error})"
     if run.acting == FORWARD and isinstance(error, TypeError):
         forward = forward_of(run)
         if forward is not None and (text := _of_call(run, forward, batch, split)):
@@ -100,11 +105,36 @@ def _of_output(run: Run, split: str, name: str, output: Any, target: Any) -> str
     if output is None:
         return f"{model} returned None; a model returns its output: is there a `return`?"
     loss = _loss_of(run, name)
-    if isinstance(output, tuple | list) and loss is not None and not source_of_loss(run, name):
+    theirs = loss is not None and not source_of_loss(run, name)
+    if theirs and not isinstance(output, Tensor) and as_mapping(output) is None:
         return f"{model} returned {describe(output)}; the loss {_called(run, name)} takes a tensor"
+    if theirs and isinstance(output, Tensor) and isinstance(target, Tensor):
+        return _of_tensors(run, split, name, model, scores=output, target=target)
     if target is None or isinstance(target, str | list | tuple):
         taken = f"the loss {_called(run, name)} takes {kind(output)} with it"
         return f"{_dataset(run, split)} gives the target {describe(target)}, and {taken}"
+    return ""
+
+
+def _of_tensors(run: Run, split: str, name: str, model: str, *, scores: Tensor, target: Tensor) -> str:
+    """Return why a loss of torch cannot compare these two, if that is plain; its own words come after it."""
+    maker, called = f"{_place(run, 'data', split)}{_dataset(run, split) or 'the data'}", _called(run, name)
+    gives = f"{maker} gives targets of {kind(target)}; the loss {called} takes"
+    if not scores.is_floating_point():
+        return f"{model} returned {kind(scores)}; the loss {called} takes floats"
+    if not scores.ndim or not target.ndim or len(scores) != len(target):
+        count = len(target) if target.ndim else 1
+        return f"{model} returned {kind(scores)} for {count} targets; its first dimension has to be the batch"
+    if not isinstance(_loss_of(run, name), CrossEntropyLoss | NLLLoss) or scores.ndim < 2:
+        return ""
+    if target.is_floating_point() and target.ndim == 1:
+        return f"{gives} numbers of classes: int(label)"
+    if target.ndim == scores.ndim and target.shape[1] == 1:
+        return f"{gives} one class for each sample: leave the brackets out"
+    low, high, classes = int(target.min()), int(target.max()), scores.shape[1]
+    if not target.is_floating_point() and (low < 0 or high >= classes):
+        wrong = low if low < 0 else high
+        return f"{maker} gives the target {wrong}, and {model} gives {classes} scores: classes are 0 to {classes - 1}"
     return ""
 
 

@@ -138,7 +138,7 @@ class Loader:
         self._require(
             has_length, f"the dataset {type(self.dataset).__name__} has no __len__; a stream has __iter__ instead"
         )
-        size = len(self.dataset)
+        size = self._size()
         self._require(size > 0, f"the dataset {type(self.dataset).__name__} is empty")
         if shuffle and size < self.batch_size:
             _log.warning(
@@ -149,6 +149,15 @@ class Loader:
             len(source) > 0, f"drop_last leaves no batch: {size} samples do not fill one batch of {self.batch_size}"
         )
         return source
+
+    def _size(self) -> int:
+        """Return the number of samples; refuse a ``__len__`` that gives none."""
+        try:
+            return len(self.dataset)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{who(self.dataset, '__len__')} gives no number of samples: {error}", at=self.at
+            ) from error
 
     def _require_known_order(self, sampler: Any) -> None:
         """Require an order that follows from seed and epoch: every rank draws all of it and takes its share."""

@@ -76,7 +76,8 @@ class Csv(TensorData):
         """Return what other data of the same run has to agree with."""
         table = self._table
         asked = {"categories": sorted(table.categories), "scale": table.scale, "missing": table.missing}
-        own = {"columns": self.columns} | {key: value for key, value in asked.items() if value}
+        own: dict[str, Any] = {"columns": self.columns}
+        own |= {key: value for key, value in asked.items() if value}
         own |= {"fitted": table.fitted} if len(own) > 1 else {}
         return own | ({"classes": self.classes} if self.classes else {})
 

@@ -32,6 +32,8 @@ _BY_NAME = {
 _OF_FUNCTIONS = {"hook": ("point",), "loop": ()}
 #: Keys of a group rule, and values of groups that every optimizer has under one name.
 _GROUP_WORDS = ("match", "module", "kind", "depth_decay", "lr_mult", "decay_mult", "name")
+#: Names that code gives to torch's modules; no packages to install.
+_TORCH = ("F", "nn", "optim")
 #: The method of a model that measures a batch itself.
 VALIDATION = "validation_step"
 _TARGETS = ("lr", "momentum", "weight_decay")
@@ -155,6 +157,8 @@ class Binder:
         if "." in spec.name and not scan.has_module(root, self.index.folders):
             near = nearest(root, sorted({name.partition(".")[0] for name in self.index.imported}))
             meant = f"did you mean {near + spec.name[len(root) :]!r}?" if near else f"pip install {root}"
+            if root in _TORCH:
+                meant = suggest(spec.name.rpartition(".")[2], self.index.names(table))
             self._tell(spec.at, f"{spec.name!r}: the package {root!r} is not installed", meant)
             return ""
         if is_factory(table.kind, spec.name):
