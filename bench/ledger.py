@@ -15,12 +15,14 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 import etude
 from etude.core.run import Run
+from etude.data.order import Task
 from etude.ledger import rows
 from etude.ledger.writer import Ledger, Noting
 
@@ -71,11 +73,11 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 def growth(steps: int) -> None:
     """Note many steps, and print what grows."""
-    loss, indices = torch.tensor(0.5), torch.arange(64)
+    loader = SimpleNamespace(task=Task(0, 0, torch.arange(64)))
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder, rows.FILE))
         run: Any = Run(model=torch.nn.Identity(), update=lambda run, batch: None, loop=lambda run: None)
-        run.loss, run.samples = loss, indices
+        run.loss, run.data = torch.tensor(0.5), {"train": loader}
         for step in range(steps):
             run.step = step
             ledger.note(run)

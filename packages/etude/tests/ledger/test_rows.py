@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etude.errors import ResumeError
+from etude.errors import UserError
 from etude.ledger import rows
 
 
@@ -54,7 +54,7 @@ def test_a_flipped_bit_is_found_at_its_row(row: int, byte: int, bit: int) -> Non
 def test_a_cut_out_piece_is_found(tmp_path: Path) -> None:
     made = some(40)
     written(tmp_path, np.concatenate([made[:10], made[20:]]))
-    with pytest.raises(ResumeError, match=r"row 11 \(step 21\) is damaged"):
+    with pytest.raises(UserError, match=r"row 11 \(step 21\) is damaged"):
         rows.read(tmp_path)
 
 
@@ -67,12 +67,12 @@ def test_half_a_row_at_the_end_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [b"", b"nothing of the kind", b"\0" * 99])
 def test_another_file_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / rows.FILE).write_bytes(text)
-    with pytest.raises(ResumeError, match="not a ledger"):
+    with pytest.raises(UserError, match="not a ledger"):
         rows.read(tmp_path)
 
 
 def test_a_missing_ledger_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ResumeError, match="no ledger of steps"):
+    with pytest.raises(UserError, match="no ledger of steps"):
         rows.read(tmp_path)
 
 

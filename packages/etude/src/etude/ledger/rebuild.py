@@ -30,7 +30,7 @@ from etude.core.run import Run
 from etude.debug_options import DebugOptions
 from etude.dist.jobs import reports
 from etude.dist.world import World
-from etude.errors import NoCheckpoint, Stopped, UserError, printable
+from etude.errors import DataError, NoCheckpoint, Stopped, UserError, printable
 from etude.fast_dataclass import replace
 from etude.ledger import rows
 from etude.ledger.code import code_of, moved
@@ -122,8 +122,11 @@ def rebuilt(folder: Path, checkpoint: str) -> Iterator[tuple[Run, Any]]:
         trial = DebugOptions(
             **{name: flags[name] for name in ("limit_batches", "overfit", "device", "seed") if flags.get(name)}
         )
-        with muted(True):  # it warns of the config again
-            run, session = build_session(replace(spoken.silenced(plan), ledger=False), options, trial=trial)
+        try:
+            with muted(True):  # it warns of the config again
+                run, session = build_session(replace(spoken.silenced(plan), ledger=False), options, trial=trial)
+        except DataError as error:
+            raise UserError(f"{printable(str(folder))} cannot be replayed without its data: {error}") from error
         yield run, session
 
 

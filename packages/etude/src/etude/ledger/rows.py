@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.errors import ResumeError, printable
+from etude.errors import UserError, printable
 
 FILE = "ledger.bin"
 #: The ledgers of all ranks; the first rank has :data:`FILE`.
@@ -48,14 +48,14 @@ def read(path: str | Path, rank: int = 0) -> Rows:
         data = path.read_bytes()
     except OSError as error:
         hint = "the run was made with `ledger: false` or by an older etude" if not path.exists() else error.strerror
-        raise ResumeError(f"{printable(str(path))}: there is no ledger of steps to read ({hint})") from error
+        raise UserError(f"{printable(str(path))}: there is no ledger of steps to read ({hint})") from error
     if not data.startswith(HEADER[:13]):
-        raise ResumeError(f"{printable(str(path))} is not a ledger of steps")
+        raise UserError(f"{printable(str(path))} is not a ledger of steps")
     whole = (len(data) - len(HEADER)) // ROW.itemsize  # a killed run may leave a part of a row
     rows = np.frombuffer(data, ROW, max(0, whole), len(HEADER)) if whole > 0 else np.empty(0, ROW)
     wrong = first_damaged(rows)
     if wrong is not None:
-        raise ResumeError(f"{printable(str(path))}: row {wrong + 1} (step {rows['step'][wrong]}) is damaged")
+        raise UserError(f"{printable(str(path))}: row {wrong + 1} (step {rows['step'][wrong]}) is damaged")
     return rows
 
 

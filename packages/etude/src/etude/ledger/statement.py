@@ -70,7 +70,7 @@ def attest(folder: Path, key: str = "") -> Path:
     """Write the statement of a run into its folder and return its path. ``key``: a PEM file with an Ed25519 key."""
     found = inspect(folder)
     if found.wrong:
-        raise ResumeError(f"{printable(str(folder))} cannot be attested: {found.wrong[0]}")
+        raise UserError(f"{printable(str(folder))} cannot be attested: {found.wrong[0]}")
     body = json.dumps(statement(folder), indent=1, sort_keys=True)
     path = folder / FILE
     replace_text(path, (json.dumps(_signed(body, key), indent=1) if key else body) + "\n")
@@ -155,7 +155,7 @@ def inspect(folder: Path) -> Verdict:
     found = Verdict()
     try:
         ledgers = {rank: rows.read(folder, rank) for rank in range(run_files.processes(folder))}
-    except ResumeError as error:
+    except UserError as error:
         found.wrong.append(str(error))
         return found
     each = f" on each of {len(ledgers)} ranks" if len(ledgers) > 1 else ""
