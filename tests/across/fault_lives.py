@@ -165,7 +165,7 @@ def replayed(name: str) -> dict[str, Any]:
     said, codes = [], []
     for step in (2, 5, len(rows.read(folders[1]))):
         codes.append(live(lambda step=step: spoken(["replay", str(folders[1]), "--step", str(step)]), quiet=True))
-        said.append(Path("said").read_text()[-2000:])
+        said.append(Path("said").read_text()[:2000])
     steps = rows.read(folders[1])
     codes.append(live(lambda: spoken(["attest", str(folders[1])]) or spoken(["verify", str(folders[1])]), quiet=True))
     return {
