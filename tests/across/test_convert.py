@@ -21,7 +21,7 @@ from tests.places import EXAMPLES
 
 CASES = {
     "mmcv1/digits.py": ("digits.py:11: model.init_cfg", "digits.py:33: workflow", "digits.py:35: custom_hooks"),
-    "mmengine/simclr_lars.py": ("simclr_lars.py:7: model.backbone", "digits.py:23: val_evaluator"),
+    "mmengine/simclr_lars.py": ("simclr_lars.py:7: model.backbone", "digits.py:22: val_evaluator"),
     "mmengine/mae_adamw.py": ("mae_adamw.py:5: model.backbone",),
     "libai/char_transformer.py": ("train.evaluation", "char_transformer.py:20: graph"),
     "mcquic/photos.yaml": ("photos.yaml:12: train.target", "photos.yaml:16: train.hooks"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,8 @@ def test_a_plateau_is_told_as_what_it_is(workdir):
     assert any("ReduceLROnPlateau" in note for note in told.notes)
 
 
-def test_the_plan_tells_values_times_and_files_and_writes_nothing(workdir, capsys):
+def test_the_plan_tells_values_times_and_files_and_writes_nothing(workdir, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of the model beside the config
     project.write(workdir)
     before = sorted(Path().rglob("*"))
     assert main(["plan", "config.yaml"]) == 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import sys
 from pathlib import Path
 
 import lmdb
@@ -407,7 +408,8 @@ def test_a_folder_in_use_is_refused_and_left_alone(here, capfd):
         assert sorted(Path("saved").rglob("*")) == before
 
 
-def test_a_short_try_leaves_nothing_behind(here):
+def test_a_short_try_leaves_nothing_behind(here, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of the model beside the config
     before = sorted(Path().rglob("*"))
     assert main(["train", "config.yaml", "-q", "--fast-dev-run"]) == 0
     assert sorted(Path().rglob("*")) == before
@@ -432,6 +434,8 @@ def test_a_module_that_cannot_be_run_is_named(tmp_path, monkeypatch, capsys):
 
 
 def test_a_config_of_data_alone_runs_no_code_of_its_own(here, capfd):
+    values = project.config() | {"model": {"key": "MLP", "params": {"sizes": [4, 2]}}}
+    Path("config.yaml").write_text(yaml.safe_dump(values))
     assert main(["check", "config.yaml", "--no-python-config"]) == 0
     assert "runs that code" not in capfd.readouterr().out
 
