@@ -35,11 +35,9 @@ from etude.building.update import evaluation_of
 from etude.core import loop as loops
 from etude.core.evaluation import VALIDATION, by_name, require_metric
 from etude.core.hook import FunctionHook, Hook, require_call
-from etude.core.predict import predict
 from etude.core.run import Run
 from etude.errors import UserError
 from etude.errors.spelling import nearest, suggest
-from etude.hooks.ema import Ema
 from etude.plan import Parallel, Plan, Training
 from etude.preview.notebook import in_notebook, shortened, table
 from etude.script.arguments import (
@@ -363,14 +361,7 @@ class Trainer:
         require_data(data)
         loader = loader_of(self.placed, data, size_of(data, batch_size, 256), seed=self.seed, in_parts=False)
         run = self._run(loader, {}, Training(epochs=0))
-        averages = [hook for hook in self.hooks if isinstance(hook, Ema)]
-        for average in averages:  # the weights that `evaluate` measures
-            average.before_eval(run)
-        try:
-            return predict(self.placed.plain, loader, device=self.placed.device, autocast=self.step.autocast)
-        finally:
-            for average in averages:
-                average.after_eval(run)
+        return self.placed.predict(run, loader, self.hooks)
 
     # -- in the words of a config --------------------------------------------------------------------------------
 

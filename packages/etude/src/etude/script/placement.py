@@ -12,12 +12,15 @@ from etude.building.device import fix_threads, pick_device, seed_everything, set
 from etude.building.ranks import compare_ranks, join_ranks, peers_of, wrap_for
 from etude.building.update import clippings, forward_of, settings_of_step, step_of
 from etude.config.tree import Tree
+from etude.core.hook import Hook
+from etude.core.predict import predict
 from etude.core.run import Run
 from etude.data.seeds import seed_rank
 from etude.dialects.native.lower import lower_parallel
 from etude.dist.layout.wrap import mesh_of, whole_losses
 from etude.dist.world import World
 from etude.errors import ConfigError
+from etude.hooks.ema import Ema
 from etude.losses.outputs import fitted
 from etude.plan import Parallel, Plan
 from etude.script.arguments import own_update, require_parameters
@@ -83,6 +86,17 @@ class Placement:
     def peers(self) -> Any:
         """Return the other processes; None if there are none."""
         return peers_of(self.world, self.mesh, self._wrapped, self.optimizers, self.parallel)
+
+    def predict(self, run: Run, loader: Any, hooks: Sequence[Hook]) -> Any:
+        """Return the model's outputs for all samples, with the weights that an evaluation measures."""
+        averages = [hook for hook in hooks if isinstance(hook, Ema)]
+        for average in averages:
+            average.before_eval(run)
+        try:
+            return predict(self.plain, loader, device=self.device, autocast=self.step.autocast)
+        finally:
+            for average in averages:
+                average.after_eval(run)
 
     def start_together(self, run: Run, seed: int) -> None:
         """Compare the ranks, and let each draw its own random numbers from here on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude.building.components import build_component
@@ -12,7 +13,7 @@ from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
 from etude.events.media import Media
 from etude.ledger.rows import file_of
-from etude.ledger.writer import Ledger, Noting
+from etude.ledger.writer import Ledger, Noting, OwnLedger
 from etude.plan import Plan
 from etude.preview.notebook import in_notebook
 from etude.session.watch.status import Status, write_facts
@@ -52,6 +53,17 @@ def open_status(session: Session) -> Status | None:
         run.events.writers.append(status)
         return status
     return None
+
+
+def keep_own_history(run: Run, folder: Path) -> None:
+    """Keep the ledger of a rank that writes no other records."""
+    keep_history(run, OwnLedger(folder / file_of(run.world.rank)))
+
+
+def close_own_history(run: Run) -> None:
+    """Close the ledger where it is none of the writers."""
+    if isinstance(run.history, OwnLedger):
+        run.history.close()
 
 
 def keep_history(run: Run, ledger: Ledger) -> Ledger:

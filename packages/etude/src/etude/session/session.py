@@ -15,14 +15,12 @@ from etude.dialects.config_lines import point_out
 from etude.dist import group
 from etude.errors import Diverged, EtudeError, SaveError, Stopped
 from etude.events.console import Console
-from etude.ledger.rows import file_of
-from etude.ledger.writer import OwnLedger
 from etude.preview.notebook import in_notebook
 from etude.session import last_words
 from etude.session.first_step import own_update
 from etude.session.first_step.trial import try_validation
 from etude.session.last_words import relative
-from etude.session.records import keep_history, open_status, writers_of
+from etude.session.records import close_own_history, keep_own_history, open_status, writers_of
 from etude.session.recovery.locks import Locks
 from etude.session.recovery.resume import Resume
 from etude.session.recovery.stores import Stores
@@ -145,7 +143,7 @@ class Session:
         if run.world.is_main:
             run.events.writers += [*writers_of(run, self.plan, self.writers), self.console]
         elif run.ledger and run.folder is not None and run.folder.is_dir():
-            keep_history(run, OwnLedger(run.folder / file_of(run.world.rank)))
+            keep_own_history(run, run.folder)
         Resume(run, self.options, stores, say=self.console.say, plan=self.plan, tree=self.tree).restore()
         guards.begin_attempt()
         self.console.watch(self._where)
@@ -246,8 +244,7 @@ class Session:
             if self.status is not None and not unused:
                 self.status.end(error, note=self._advice())
             self.run.events.close(self.console.say)
-            if isinstance(self.run.history, OwnLedger):
-                self.run.history.close()
+            close_own_history(self.run)
             self._part(error)
 
     def _shut(self, error: BaseException | None, *, discard: bool) -> None:

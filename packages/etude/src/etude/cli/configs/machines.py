@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from etude.plan import Plan
 
 
+def for_processes(plan: Plan, count: int) -> Plan:
+    """Return the plan as ``count`` processes would train it."""
+    from etude.building.ranks import for_world
+    from etude.dist.world import World
+
+    return for_world(plan, World(size=count))
+
+
 def of_processes(asked: Plan, plan: Plan, count: int) -> list[str]:
     """Return the global batch size and that of each process, if there are several or the config mentions them."""
     from etude.dist.world import World

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from etude.preview.explain import Act, Facts, GroupFact
     from etude.preview.long_run import LongRun
 from etude.cli.configs.curves import Curves, abridged, curves_of, print_curves, shown_as
-from etude.cli.configs.machines import layers_of, of_failures, of_mesh, of_processes
+from etude.cli.configs.machines import for_processes, layers_of, of_failures, of_mesh, of_processes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,15 +91,13 @@ class Preview:
 def _predicted(plan: Plan, count: int = 1) -> Preview:
     """Predict a native run from its plan; only lengths and groups come from the built run."""
     from etude.build import build
-    from etude.building.ranks import for_world
-    from etude.dist.world import World
     from etude.fast_dataclass import replace
     from etude.plan import Parallel
     from etude.preview.explain import story
     from etude.preview.long_run import LongRun
     from etude.session.lengths import facts_of
 
-    asked, plan = plan, for_world(plan, World(size=count))
+    asked, plan = plan, for_processes(plan, count)
     # Built whole, in this one process, which then says what each of the others would hold.
     built = build(replace(plan, parallel=Parallel(strategy=plan.parallel.strategy, at=plan.parallel.at)))
     facts = facts_of(built)
