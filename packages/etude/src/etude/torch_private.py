@@ -8,8 +8,10 @@ are called where they are needed.
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -127,3 +129,38 @@ def ranks_of_groups() -> dict[str, list[int]]:
 
     ranks = distributed_c10d._world.pg_group_ranks
     return {group.group_name: sorted(of) for group, of in ranks.items() if hasattr(group, "group_name")}
+
+
+@contextmanager
+def fake_tensors() -> Iterator[Callable[[Any], Any]]:
+    """Let tensors that are made have no data; yield what copies an object with its tensors replaced by such ones."""
+    from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+
+        def faked(value: Any) -> Any:
+            with FakeCopyMode(mode):
+                return copy.deepcopy(value)
+
+        yield faked
+
+
+@contextmanager
+def fake_ranks(size: int) -> Iterator[None]:
+    """Let this process be rank 0 of ``size`` ranks that answer at once, and with nothing."""
+    if size == 1:
+        yield
+        return
+    from torch import distributed
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    distributed.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def parts_of(tensor: Any) -> list[Any]:
+    """Return the tensors of this rank that a tensor consists of: of a distributed one its own piece."""
+    return [tensor._local_tensor] if hasattr(tensor, "_local_tensor") else [tensor]

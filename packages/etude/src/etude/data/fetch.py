@@ -269,6 +269,7 @@ class Fetcher:
                 break
             except Exception as error:
                 samples.extend(self._instead(task, index, error, bad))
+        self._making = ((), [])  # or the samples would live as long as their batch
         if not samples:
             raise _Refused(f"no sample of {task.place} could be loaded; the last error: {bad[-1].reason}")
         return self._collated(task, samples)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etude.cli.flags import add_cfg_options, add_config, add_dialect, add_no_code, positive
-from etude.errors import printable
+from etude.errors import ConfigError, printable
 from etude.inspection.points import POINTS
 from etude.preview.long_run import Done
 from etude.units import counted, human
@@ -37,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--acts", action="store_true", help="print every call of every hook, one per line")
     add_dialect(parser)
     add_no_code(parser)
+    memory = parser.add_argument_group("memory")
+    memory.add_argument("--memory", action="store_true", help="predict the peak memory of a rank, without a step")
+    memory.add_argument("--limit", metavar="16GB", help="with --memory: find the largest batch that fits")
     many = parser.add_argument_group("several processes")
     many.add_argument("--nproc", type=positive, default=1, metavar="N", help="processes per machine")
     many.add_argument("--nodes", "--nnodes", type=positive, default=1, metavar="N", help="number of machines")
@@ -57,6 +60,9 @@ def run(args: argparse.Namespace) -> int:
     plan, tree = load_plan(args.config, [*args.overrides, *args.cfg_options], dialect=args.dialect, options=vars(args))
     plan = require_sound(plan)
     count = args.nproc * args.nodes
+    if args.memory or args.limit:
+        print("\n".join(_memory(plan, count, args)))
+        return 0
     driven = dialects.of(plan).drives_itself
     story = _rehearsed(plan, keep_acts=args.acts) if driven else _predicted(plan, count)
     story.blocks[1:1] = [lines for lines in (of_failures(args),) if lines]
@@ -76,6 +82,47 @@ def run(args: argparse.Namespace) -> int:
         save_plot(story.curves, target, title=plan.name)
         print(f"drawn into {target}")
     return 0
+
+
+def _memory(plan: Plan, count: int, args: argparse.Namespace) -> list[str]:
+    """Return the predicted memory of a rank, and the largest batch that fits."""
+    from etude.session.memory_plan import Planner
+    from etude.sweep.fit_batch import parse_bytes, shown
+
+    if args.limit and not args.memory:
+        raise ConfigError("--limit is a limit of --memory", hint="write --memory --limit 16GB")
+    limit = parse_bytes(args.limit) if args.limit else None
+    if limit is not None and limit <= 0:
+        raise ConfigError(f"--limit is {args.limit}: nothing fits into that", hint="write --limit 16GB")
+    planner = Planner(plan, count)
+    found = planner.estimate()
+    on_cpu = planner.on_cpu
+    ranks = f", {planner.strategy} over {count} processes" if count > 1 else ""
+    rows = [(f"batch {found.batch_size}{ranks}", found.tensors, "the tensors of a rank at its peak")]
+    rows += [
+        ("model", found.model, "parameters, buffers, averages"),
+        ("gradients", found.gradients, ""),
+        ("optimizer", found.optimizer, "its state"),
+        ("activations", found.activations, "with inputs and temporary values"),
+        ("exchange", found.exchange, "buckets of ddp"),
+        ("save", found.save, "a copy in host memory"),
+        ("workers", found.workers, "batches in shared memory"),
+        ("process", found.whole, "the whole process, without its workers" if on_cpu else ""),
+    ]
+    lines = [
+        f"{'' if index else 'memory':<10} {name:<28} {shown(size):>9}  {words}".rstrip()
+        for index, (name, size, words) in enumerate(rows)
+        if size and (on_cpu or name != "process")
+    ]
+    if limit is None:
+        return lines
+    best = planner.largest(limit, of_process=on_cpu)
+    what = "process" if on_cpu else "tensors"
+    if best is None:
+        least = planner.estimate(planner.mesh.share[1])
+        raise ConfigError(f"not even the smallest batch fits into {shown(limit)}: it needs {shown(least.whole)}")
+    size = best.whole if on_cpu else best.tensors
+    return [*lines, f"{'largest':<10} a batch of {best.batch_size} fits into {shown(limit)}: {what} {shown(size)}"]
 
 
 @dataclass
