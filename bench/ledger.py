@@ -1,11 +1,12 @@
 """What the ledger costs: a step of a small model with it and without it, in turns inside of one run.
 
-    python bench/ledger.py [--pairs 200] [--steps 1000] [--growth 1000000]
+    python bench/ledger.py [--pairs 200] [--steps 1000] [--alone] [--growth 1000000]
 
 One run trains all steps. Its hook that notes steps is taken out and put in again every ``--steps`` steps, and each part
 with it ends when its rows are written. Processor time of all threads is compared, so that the thread of the ledger
 counts in full and other processes do not. Neighbouring parts make a pair; the median of their ratios is printed with
-its 95 % interval. ``--growth`` notes so many steps and prints the size of the file and of the process on the way.
+its 95 % interval. ``--alone`` measures the work of the ledger by itself, in the least of many tries: that decides on a
+busy machine, too. ``--growth`` notes so many steps and prints the size of the file and of the process on the way.
 """
 
 from __future__ import annotations
@@ -71,6 +72,44 @@ def interval(values: list[float]) -> tuple[float, float]:
     return ordered[max(0, count // 2 - away)], ordered[min(count - 1, count // 2 + away)]
 
 
+def alone(steps: int = 1000, tries: int = 40, batch: int = 64) -> None:
+    """Print the processor time per step that notes and rows take, in the least of many tries."""
+    order = torch.randperm(steps * batch)
+    tasks = [Task(0, at, order[batch * at : batch * (at + 1)]) for at in range(steps)]
+    losses = [torch.tensor(float(at)) for at in range(steps)]
+    loader = SimpleNamespace(task=tasks[0])
+    run: Any = Run(model=torch.nn.Identity(), update=lambda run, batch: None, loop=lambda run: None)
+    run.data = {"train": loader}
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder, rows.FILE))
+
+        def go(note: Any) -> None:
+            for at in range(steps - 1):  # with one more the thread would begin
+                run.step, run.loss, loader.task = at, losses[at], tasks[at]
+                note(run)
+
+        def noted() -> None:
+            ledger._noted.clear()
+            go(ledger.note)
+
+        main = _least(noted, tries) - _least(lambda: go(lambda run: None), tries)
+        thread = _least(lambda: ledger._add(1, tuple(losses), (None,) * steps, tuple(tasks)), tries)
+        ledger._noted.clear()
+        ledger.close()
+    each = [part / steps * 1e6 for part in (main, thread)]
+    print(f"thread of the run {each[0]:.2f} µs, thread of the ledger {each[1]:.2f} µs of processor time per step")
+    print(f"together {sum(each) / 200:.2%} of a step of 200 µs (goal: 0.50%)")
+
+
+def _least(work: Any, tries: int) -> float:
+    times = []
+    for _ in range(tries):
+        began = time.process_time()
+        work()
+        times.append(time.process_time() - began)
+    return min(times)
+
+
 def growth(steps: int) -> None:
     """Note many steps, and print what grows."""
     loader = SimpleNamespace(task=Task(0, 0, torch.arange(64)))
@@ -98,7 +137,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--growth", type=int, default=0)
+    parser.add_argument("--alone", action="store_true")
     args = parser.parse_args()
+    if args.alone:
+        alone()
+        return
     if args.growth:
         growth(args.growth)
         return
