@@ -135,12 +135,12 @@ def test_a_long_list_has_every_name_at_once_and_fills_in(workdir: Path, monkeypa
     index = Index(Path("runs"))
     index.refresh()
     lines = index.runs()["runs"]
-    assert len(lines) == 30 and index.behind and {line["state"] for line in lines} == {"unknown"}
+    assert len(lines) == 30 and index.is_stale and {line["state"] for line in lines} == {"unknown"}
     details = index.details("07")
     assert details is not None and details["best_steps"] == {"val/accuracy": 8}
     before = index.version
     monkeypatch.setattr("etude.board.index._BUDGET", 60.0)
     index.refresh()
     lines = index.runs(before)["runs"]
-    assert not index.behind and [line["step"] for line in lines] == list(range(1, 31))
+    assert not index.is_stale and [line["step"] for line in lines] == list(range(1, 31))
     assert {line["state"] for line in lines} == {"finished"} and index.refresh() == index.version
