@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 from etude.events.media import Media, table_text
 from etude.events.record import Record
+from etude.report.notes import Notes, write_notes
 from tests.board.conftest import LONG, POLLING, chart, make_run, opened, serving
 
 DATA = "document.querySelector('.chart[data-metric=\"train/loss\"] .plot').data"
@@ -60,9 +61,14 @@ def test_labels_groups_axes_and_a_link_that_holds_them(browser, search):
         expect(page.locator("#compare thead").first.locator("th")).to_have_count(4, timeout=LONG)
 
 
-def test_filters_and_exploring(browser, search):
+def test_filters_notes_and_exploring(browser, search):
+    write_notes(search / "s/20261116-100000", Notes(("base",), "the first one"))
+    write_notes(search / "s/20261116-100001", Notes(archived=True))
     with serving(search) as address, opened(browser, address) as page:
-        expect(page.locator("#runs li")).to_have_count(4, timeout=LONG)
+        expect(page.locator("#runs li")).to_have_count(3, timeout=LONG)
+        expect(page.locator("#runs .chip")).to_have_text("base", timeout=LONG)
+        page.locator("#search").fill("archived")
+        expect(page.locator("#runs li")).to_have_count(1, timeout=LONG)
         page.locator("#search").fill("lr<0.01 accuracy>0.9")
         expect(page.locator("#runs li")).to_have_count(1, timeout=LONG)
         page.locator("#search").fill("acuracy>1")
@@ -70,9 +76,9 @@ def test_filters_and_exploring(browser, search):
         page.locator("#search").fill("")
         expect(page.locator("#problem")).to_be_hidden(timeout=LONG)
         page.locator("[data-tab=explore]").click()
-        expect(page.locator("#scatter .points path")).to_have_count(4, timeout=LONG)
+        expect(page.locator("#scatter .points path")).to_have_count(3, timeout=LONG)
         assert page.evaluate("() => document.getElementById('scatter').layout.xaxis.type") == "log"
-        expect(page.locator("#parallel .line")).to_have_count(4, timeout=LONG)
+        expect(page.locator("#parallel .line")).to_have_count(3, timeout=LONG)
         page.locator("#parallel .line:not(.chosen)").first.dispatch_event("click")
         expect(page.locator("#runs li[aria-selected=true]")).to_have_count(2, timeout=LONG)
 

@@ -5,14 +5,17 @@ from pathlib import Path
 import pytest
 
 from etude.errors import UserError
+from etude.report.notes import Notes
 from etude.report.query import matching
 from etude.report.runs import RunInfo, changed_keys
 
+NONE = Notes()
 
-def run(name, state="finished", accuracy=0.5, **plan):
+
+def run(name, state="finished", accuracy=0.5, notes=NONE, **plan):
     keys = {key.replace("_", "."): value for key, value in plan.items()}
     best = {"val/accuracy": (accuracy, 3)}
-    return RunInfo(Path(name), name, state, 10, 10, None, 5.0, {}, best, plan=keys)
+    return RunInfo(Path(name), name, state, 10, 10, None, 5.0, {}, best, plan=keys, notes=notes)
 
 
 RUNS = [
@@ -20,6 +23,12 @@ RUNS = [
     run("digits/b", accuracy=0.9, optim_lr="1e-4", model_type="MLP"),
     run("words/c", state="failed", accuracy=0.2, optim_lr=0.1, model_type="GRU"),
 ]
+
+
+def test_tags_and_notes_are_found():
+    said = run("d", notes=Notes(("baseline",), "the old crop", archived=True))
+    for text in ("tags=base*", "baseline", "note~old", "archived"):
+        assert matching(text, [*RUNS, said], {}) == [said]
 
 
 def names(text):

@@ -18,6 +18,7 @@ from etude.events.media import media_files
 from etude.report.axes import axes_of
 from etude.report.compare import KINDS, compare, plan_of
 from etude.report.downsample import thin
+from etude.report.notes import FILE as NOTES
 from etude.report.query import matching
 from etude.report.records import Curve, Records, record_files
 from etude.report.runs import RunInfo, changed_keys, find_runs, name_of, summarise, unusual_keys
@@ -262,6 +263,9 @@ def _line(info: RunInfo, differing: Mapping[str, Any], unusual: Mapping[str, Any
         "best": {name: value for name, (value, _) in info.best.items()},
         "changed": {key: _shown(value) for key, value in differing.items()},
         "unusual": list(unusual),
+        "tags": list(info.notes.tags),
+        "note": info.notes.note,
+        "archived": info.notes.archived,
     }
 
 
@@ -281,7 +285,7 @@ def _mark(folder: Path, state: str) -> tuple[Any, ...]:
     found: list[Any] = []
     here = os.fspath(folder)
     files: list[Path] = [] if state in (FINISHED, FAILED) else [file for file, *_ in record_files(folder)]
-    for path in (*map(os.fspath, files), os.path.join(here, "status.json")):
+    for path in (*map(os.fspath, files), os.path.join(here, "status.json"), os.path.join(here, NOTES)):
         try:
             facts = os.stat(path)
         except OSError:

@@ -16,7 +16,7 @@ from etude.report.runs import RunInfo, metric_of
 _TERM = re.compile(r"([\w./*-]+?)(>=|<=|!=|=|~|>|<)(.*)", re.DOTALL)
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {">": gt, "<": lt, ">=": ge, "<=": le}
 #: What a run has besides metrics and keys of its plan.
-FIELDS = ("name", "state", "dialect", "step", "total", "seconds", "began")
+FIELDS = ("name", "state", "dialect", "step", "total", "seconds", "began", "tags", "note")
 
 Test = Callable[[RunInfo], bool]
 
@@ -24,9 +24,9 @@ Test = Callable[[RunInfo], bool]
 def matching(text: str, runs: Iterable[RunInfo], changed: Mapping[Any, Mapping[str, Any]]) -> list[RunInfo]:
     """Return the runs that fulfil every term of ``text``; ``changed`` has the keys of each that differ.
 
-    A term is a word or pattern of the name, state, dialect or differing keys, ``KEY=VALUE`` (or ``!=``; ``~`` searches
-    for a regular expression), or ``KEY<NUMBER``. KEY is a metric (its best value), a key of the plan or its end, or one
-    of :data:`FIELDS`. A minus sign before a word excludes.
+    A term is a word or pattern of the name, state, dialect, tags, note or differing keys; ``KEY=VALUE`` (or ``!=``;
+    ``~`` searches for a regular expression); or ``KEY<NUMBER``. KEY is a metric (its best value), a key of the plan or
+    its end, or one of :data:`FIELDS`. A minus sign before a word excludes.
     """
     runs = list(runs)
     tests = [_test(term, runs, changed) for term in _terms(text)]
@@ -55,7 +55,8 @@ def _words(word: str, changed: Mapping[Any, Mapping[str, Any]]) -> Test:
 
     def has(run: RunInfo) -> bool:
         own = [f"{key}={value}" for key, value in changed.get(run.path, {}).items()]
-        texts = [text.lower() for text in (run.name, run.state, run.dialect, *own)]
+        said = [*run.notes.tags, run.notes.note, "archived" if run.notes.archived else ""]
+        texts = [text.lower() for text in (run.name, run.state, run.dialect, *said, *own)]
         if pattern is None:
             return any(word.lower() in text for text in texts)
         return any(fnmatchcase(text, pattern) for text in texts)
@@ -104,7 +105,7 @@ def _texts(value: Any) -> list[str]:
 def _reader(key: str, runs: Sequence[RunInfo]) -> Callable[[RunInfo], Any]:
     """Return what reads ``key`` of a run; a name that no run has is an error that names the near ones."""
     if key in FIELDS:
-        return lambda run: getattr(run, key)
+        return lambda run: getattr(run.notes if key in ("tags", "note") else run, key)
     if any(metric_of(run, key) is not None for run in runs):
         return lambda run: metric_of(run, key)
     known = {name for run in runs for name in run.plan}

@@ -18,6 +18,7 @@ from etude.fast_dataclass import field, record
 from etude.metrics.direction import improves, is_scored, lower_is_better
 from etude.report import formats
 from etude.report.lines import number
+from etude.report.notes import Notes, read_notes
 from etude.report.records import CLOCK, Records, format_of, record_files
 from etude.report.status import FINISHED, RUNNING, state_of
 
@@ -45,6 +46,7 @@ class RunInfo:
     best: Mapping[str, tuple[float, int]]
     plan: Mapping[str, Any] = field(default_factory=dict)
     dialect: str = "native"
+    notes: Notes = field(default_factory=Notes)
 
     @cached_property
     def main_metric(self) -> str:
@@ -158,6 +160,7 @@ def summarise(folder: Path, root: Path | None = None, *, records: Records | None
         best=best,
         plan=status.get("plan", {}),
         dialect=status.get("dialect") or _dialect(folder),
+        notes=read_notes(folder),
     )
 
 

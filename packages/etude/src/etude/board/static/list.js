@@ -48,7 +48,8 @@ export async function match() {
 }
 
 export function drawList() {
-  const all = [...state.all.values()], found = all.filter(run => !state.matched || state.matched.has(run.name));
+  const all = [...state.all.values()], archived = /\barchived\b/.test($("search").value);
+  const found = all.filter(run => (!state.matched || state.matched.has(run.name)) && (archived || !run.archived));
   const counts = Object.fromEntries(STATES.map(name => [name, found.filter(run => run.state === name).length]));
   state.shown = found.filter(run => !state.wanted || run.state === state.wanted).sort(ORDERS[$("sort").value]);
   $("states").replaceChildren(...STATES.filter(name => counts[name] || name === state.wanted).map(name => {
