@@ -146,6 +146,37 @@ def family() -> None:
         torch.testing.assert_close(got.grad.full_tensor(), wanted.grad)
 
 
+def writes() -> None:
+    """Writing into a part of a tensor does what it does to a whole one, or is refused."""
+    part = slice(1, 4)
+    every: dict[str, Callable[[Tensor], Any]] = {
+        "step": lambda x: x.__setitem__((slice(None), slice(0, None, 2)), torch.ones(4, 3)),
+        "range": lambda x: x.__setitem__((slice(None), part), torch.ones(4, 3)),
+        "select": lambda x: x.__setitem__((slice(None), 2), torch.ones(4)),
+        "whole": lambda x: x.__setitem__(slice(None), torch.ones(4, 6)),
+        "rows": lambda x: x.__setitem__(slice(1, 3), torch.ones(2, 6)),
+        "add_": lambda x: x[:, part].add_(2.0),
+        "chunk": lambda x: x.chunk(3, 1)[1].mul_(2.0),
+        "view": lambda x: x.view(2, 2, 6)[1].add_(1.0),
+        "all": lambda x: x.add_(1.0),
+        "turned": lambda x: x.t().mul_(3.0),
+    }
+    refused: dict[str, set[str]] = {}
+    for place in (Shard(1), Shard(0), Replicate()):
+        for name, write in every.items():
+            wanted = torch.arange(24.0).view(4, 6)
+            split = distribute_tensor(wanted.clone(), mesh, [place], src_data_rank=None)
+            write(wanted)
+            try:
+                write(split)
+                assert torch.equal(split.full_tensor(), wanted), (place, name)
+            except RuntimeError as error:
+                assert "a dimension that is split" in str(error), (place, name, error)
+                refused.setdefault(str(place), set()).add(name)
+    along = {"step", "range", "select", "add_", "chunk"}
+    assert refused == {str(Shard(1)): along, str(Shard(0)): {"rows", "view"}}, refused
+
+
 def messages() -> None:
     """A block sends two messages forward and two backward: q, k and v, and w1 and w3, share theirs."""
     # With norms by sequence, what follows the block is whole, which takes two more.
@@ -170,7 +201,7 @@ def messages() -> None:
         assert sent == {f"c10d::{kind}": count for kind, count in kinds.items()}, sent
 
 
-for check in (messages, family, single_values, mean_losses, classes, draws, attention, convolutions):
+for check in (writes, messages, family, single_values, mean_losses, classes, draws, attention, convolutions):
     check()
 group.barrier()
 group.leave()

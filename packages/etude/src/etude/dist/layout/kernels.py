@@ -8,14 +8,16 @@
     dropout and other draws on a CPU        every rank draws for the whole tensor and keeps its own piece
     attention on a CPU                      split by samples and heads, which DTensor has no rule for
     convolutions of a partial sum           reduced first
+    x[:, 1:3] = y, x[:, 1:3].add_(y)        refused along the dimension that is split: it writes into a copy
 
-The corrections are below autograd and hold for the whole process, so no way of calling an operation leads past them.
+The corrections are below autograd and hold for the whole process, so no way of calling an operation leads past them;
+only the last is a matter of the methods that Python code calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -60,6 +62,8 @@ def correct(device: str) -> None:
     handlers[aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = _attention
     for op in (aten.convolution.default, aten.convolution_backward.default):
         handlers[op] = _convolution(handlers[op])
+    for name in [name for name in dir(Tensor) if _writes(name)]:
+        setattr(DTensor, name, _guarded(getattr(Tensor, name)))
     # Constants that a model makes are the same on all ranks of a mesh. Entered for good: models make them at any time.
     _forever.append(implicit_replication())
     _forever[-1].__enter__()
@@ -91,6 +95,45 @@ def _as(value: Any, mesh: Any, how: Any) -> Any:
 def _made(local: Tensor, mesh: Any, how: Any, shape: Any) -> DTensor:
     stride = torch.empty(tuple(shape), device="meta").stride()
     return DTensor.from_local(local.contiguous(), mesh, how, run_check=False, shape=torch.Size(shape), stride=stride)
+
+
+# -- writing into parts ------------------------------------------------------------------------------------------------
+
+
+def _writes(name: str) -> bool:
+    """Return whether a method of tensors changes the tensor: ``add_``, ``+=``, ``[…] =``."""
+    return name == "__setitem__" or (name.startswith("__i") and hasattr(Tensor, f"__{name[3:]}")) or (
+        name.endswith("_") and not name.startswith("_") and name not in ("requires_grad_", "retain_grad_")
+    )  # fmt: skip
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse to write into what looks like a view and is a copy."""
+
+    @wraps(method)
+    def write(self: Any, *args: Any, **kwargs: Any) -> Any:
+        part = self
+        if method is Tensor.__setitem__ and _is_basic(args[0]):
+            part = self[args[0]]
+        base, own = part._base, part._local_tensor
+        if isinstance(base, DTensor) and own.numel() and _memory(base._local_tensor) != _memory(own):
+            raise RuntimeError(
+                f"{method.__name__} writes into a part of a tensor along a dimension that is split over processes "
+                f"({', '.join(map(str, base.placements))}): torch would change a copy; make a new tensor, with "
+                "torch.cat or torch.where"
+            )
+        return method(self, *args, **kwargs)
+
+    return write
+
+
+def _is_basic(key: Any) -> bool:
+    parts = key if isinstance(key, tuple) else (key,)
+    return all(part is None or part is ... or isinstance(part, slice | int) for part in parts)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 # -- single values -----------------------------------------------------------------------------------------------------
