@@ -127,7 +127,7 @@ def test_list_knows_every_writer_of_the_docs(capfd):
     page = (REPOSITORY / "docs" / "trackers.md").read_text()
     named = [name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
     listed = Commands(capfd)("list", "writers").out
-    assert len(named) == 12 and all(re.search(rf"\b{name}\(folder", listed) for name in named)
+    assert len(named) == 11 and all(re.search(rf"\b{name}\(folder", listed) for name in named)
 
 
 def test_system_values_are_percentages_and_megabytes():

@@ -152,7 +152,7 @@ class Outbox:
         _leaving.discard(self)
         if self._thread.is_alive():
             self.dropped += len(self._calls)
-            lost = f"{self.dropped} records were not sent" if self.dropped else "its last call was not sent"
+            lost = f"{self.dropped} records were not sent" if self.dropped else "its last call did not end"
             warnings.warn(f"{self.name} does not answer; {lost}", stacklevel=3)
         elif self._failed and not self._warned:
             warnings.warn(f"{self.name} failed: {self._failed}", stacklevel=3)
