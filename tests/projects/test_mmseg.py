@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from tests.projects.conftest import Projects
+from tests.projects.tiny import write_scenes
 
 PINS = ("mmseg-0.30.0", "mmcv-lite-2.2.0", "opencv")
 CHECK = """\
@@ -22,15 +23,6 @@ for config in sys.argv[1:]:
     wrong = [str(one) for one in inspect(config)[0] if one.severity == "error"]
     print(*wrong, sep="\\n", end="\\n" if wrong else "")
 """
-
-
-def write_scenes(root: Path) -> None:
-    """Write ``root/img`` and ``root/ann``: four pictures of noise, each with a class for every pixel."""
-    rng = np.random.default_rng(0)
-    for folder, shape, most in (("img", (48, 64, 3), 255), ("ann", (48, 64), 4)):
-        (root / folder).mkdir(parents=True)
-        for index in range(4):
-            Image.fromarray(rng.integers(0, most, shape, dtype=np.uint8)).save(root / folder / f"{index}.png")
 
 
 def left(folder: Path) -> tuple[dict[str, Any], list[Any]]:

@@ -125,3 +125,12 @@ def write_track(root: Path, *, frames: int = 3, size: int = 64) -> None:
         (folder / f"{name}.txt").write_text(",".join("0" * frames) + "\n")
     line = f"cup/cup-1/img,cup/cup-1/groundtruth.txt,1,{frames}"
     (root / "annotations/lasot_test_infos.txt").write_text(f"a comment\n{line}\n")
+
+
+def write_scenes(root: Path) -> None:
+    """Write ``root/img`` and ``root/ann``: four pictures of noise, each with a class for every pixel."""
+    rng = np.random.default_rng(0)
+    for folder, shape, most in (("img", (48, 64, 3), 255), ("ann", (48, 64), 4)):
+        (root / folder).mkdir(parents=True)
+        for index in range(4):
+            Image.fromarray(rng.integers(0, most, shape, dtype=np.uint8)).save(root / folder / f"{index}.png")
