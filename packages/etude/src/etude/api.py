@@ -20,7 +20,7 @@ from etude.errors import ConfigError, Finding, UserError, place_of, printable
 from etude.fast_dataclass import replace
 from etude.inspection.paths import missing_data
 from etude.inspection.user_code import refuse_code
-from etude.plan import Plan
+from etude.plan import Parallel, Plan
 from etude.session import folder
 
 if TYPE_CHECKING:
@@ -235,11 +235,14 @@ def measure(
     """Evaluate the weights of ``checkpoint`` on the config's test data, or its validation data where there is no
     other: the results of one evaluation. Nothing is trained."""
     from etude.building.options import Options
+    from etude.dist.world import World
     from etude.session.measure import measure
 
     options = options or Options()
     plan, _ = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))
     plan = require_sound(plan, sure=not options.extras.get("no_check"))
+    if not World.from_environment().is_many:  # a run of several processes is measured whole in one
+        plan = replace(plan, parallel=Parallel(at=plan.parallel.at))
     return measure(plan, options, str(checkpoint), split, best=best)
 
 

@@ -87,6 +87,9 @@ def test_tensor_parallelism_gives_the_curve_of_one_process(jobs, folder, alone, 
     name = f"tensor-{len(changes[0])}-{len(split)}"
     jobs.run(*TRAIN, name, *changes, split, cwd=folder)
     assert gap(alone(*changes), folder / name) < 5e-6
+    loss = [row["loss"] for row in project.records(folder / name) if row["split"] == "val"][-1]
+    said = jobs.run("test", name, cwd=folder, nproc=1).output  # one process measures the whole model
+    assert float(said.split("loss")[-1].split()[0]) == pytest.approx(loss, abs=1e-3)
 
 
 @pytest.mark.parametrize(
