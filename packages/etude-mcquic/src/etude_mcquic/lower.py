@@ -12,6 +12,7 @@ from typing import Any
 from etude.config import no_code
 from etude.config import read as read_files
 from etude.config.conform import Misfit, conform
+from etude.config.imports import near_module
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects import ownership
 from etude.errors import ConfigError, Finding
@@ -223,9 +224,11 @@ class _Lowering:
             return ""
         source = scan.find_source(module, self.folders)
         if source is None and not scan.has_module(module, self.folders):
-            self.error((*path, "key"), f"{key!r}: there is no module {module!r}")
+            self.error((*path, "key"), f"{key!r}: there is no module {module!r}", near_module(module, self.folders))
         elif source is not None and not source.stars and not {attribute, "__getattr__"} & set(source.names):
-            self.error((*path, "key"), f"the module {module} has no {attribute!r}", suggest(attribute, source.names))
+            near = nearest(attribute, source.names)
+            hint = f"did you mean {f'{module}.{near}'!r}?" if near else suggest(attribute, source.names)
+            self.error((*path, "key"), f"the module {module} has no {attribute!r}", hint)
         return f"{module}:{attribute}"
 
     def _bind(self, spec: Spec, path: Path, signature: Any) -> None:

@@ -114,8 +114,9 @@ class _Checker:
                 self._target(path, value, self.rules.named[str(path[-1])])
             if not isinstance(value, Mapping) or path[0] not in self.rules.top:
                 continue
+            self._misspelt_type(path, value)
             name = value.get("type", _at(self.rules.defaults, path))
-            role = next((one for way, one in self.rules.roles.items() if re.fullmatch(way, dotted(path))), None)
+            role = self._role(path)
             target = self._target((*path, "type"), name, role) if isinstance(name, str) and name else ""
             self._keys(path, value, target)
             if target and path not in self.low.bound:
@@ -141,6 +142,18 @@ class _Checker:
         if self.is_whole and not is_reported and not self.low.has_error(where):
             self._unknown_name(where, name, bare, role, names)
         return ""
+
+    def _misspelt_type(self, path: Path, value: Mapping[Any, Any]) -> None:
+        """Report a key that is nearly ``type`` and names a component, where there is no ``type``."""
+        role = self._role(path)
+        for key, name in value.items() if "type" not in value else ():
+            is_name = isinstance(name, str) and name.rpartition(".")[2] in self._names_for(None)
+            if is_name and isinstance(key, str) and is_slip(key, "type"):
+                tell = self.low.error if role is not None and role.exact else self.low.warning
+                tell(self.low.place(*path, key), f"unknown key {dotted((*path, key))}", "did you mean 'type'?")
+
+    def _role(self, path: Path) -> Role | None:
+        return next((one for way, one in self.rules.roles.items() if re.fullmatch(way, dotted(path))), None)
 
     def _names_for(self, role: Role | None) -> Mapping[str, str]:
         if role is None:
@@ -172,7 +185,7 @@ class _Checker:
             self.low.error(at, text, remedy(bare, []))
         elif near and role is not None and role.exact and not self.low.has_unread_modules:
             self.low.error(at, text, f"did you mean {near!r}?")
-        elif near and (role is not None or len(bare) > _LONG):
+        elif near and (role is not None or len(bare) > _LONG or "init_cfg" in where):
             self.low.warning(at, text, f"did you mean {near!r}?")
         elif (
             self.lacking and role is not None and role.exact and where[-1] == "type" and not self.low.has_unread_modules
