@@ -108,4 +108,6 @@ def parse_bytes(text: str) -> int:
 
 def shown(size: int) -> str:
     """Return bytes for people: ``1.5 GB``."""
-    return f"{size / (1 << 30):.1f} GB" if size >= 1 << 30 else f"{size / (1 << 20):.0f} MB"
+    if size >= 1 << 30:
+        return f"{size / (1 << 30):.1f} GB"
+    return f"{size / (1 << 20):.4g} MB" if size >= 1 << 20 else f"{size / (1 << 10):.3g} kB"
