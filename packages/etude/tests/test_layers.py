@@ -127,9 +127,9 @@ def test_no_modules_import_each_other_in_a_circle_even_inside_functions():
     assert not graph, f"modules in circles, or above some: {', '.join(sorted(graph))}"
 
 
-def test_a_plain_step_goes_through_five_files_and_265_lines():
+def test_a_plain_step_goes_through_five_files_and_270_lines():
     """Counted as `make shape` does: what you read to know what one step does."""
     code = "from shape import plain_step; print(plain_step())"
     done = zygote.run("-c", code, cwd=REPOSITORY / "bench", check=True)
     found = re.match(r"(\d+) files, \d+ frames; (\d+) lines", done.stdout)
-    assert found and int(found[1]) <= 5 and int(found[2]) <= 265, done.stdout
+    assert found and int(found[1]) <= 5 and int(found[2]) <= 270, done.stdout

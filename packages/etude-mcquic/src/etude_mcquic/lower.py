@@ -226,7 +226,7 @@ class _Lowering:
         if source is None and not scan.has_module(module, self.folders):
             self.error((*path, "key"), f"{key!r}: there is no module {module!r}", near_module(module, self.folders))
         elif source is not None and not source.stars and not {attribute, "__getattr__"} & set(source.names):
-            near = nearest(attribute, source.names)
+            near = nearest(attribute, list(source.names))
             hint = f"did you mean {f'{module}.{near}'!r}?" if near else suggest(attribute, source.names)
             self.error((*path, "key"), f"the module {module} has no {attribute!r}", hint)
         return f"{module}:{attribute}"

@@ -103,8 +103,8 @@ def test_a_metric_of_classes_is_refused_where_targets_are_numbers(command: Comma
 def test_a_loss_that_refuses_its_target_is_named_and_not_the_model(command: Commands):
     config = REGRESSION.replace("MSELoss", "CrossEntropyLoss")
     said = command("train", "n.yaml", "metrics=[]", n_yaml=config, numbers__py=NUMBERS)
-    message = "n.yaml:4: loss CrossEntropyLoss, step 1, output (8, 1) float32, target (8,) float32: RuntimeError"
-    assert said.code == 3 and message in said.err and "model MLP" not in said.err
+    message = "n.yaml:5: Numbers.__getitem__ (numbers_.py:10) gives targets of (8,) float32; the loss CrossEntropyLoss"
+    assert said.code == 2 and message in said.err and "model MLP" not in said.err
 
 
 def test_results_and_predictions_say_what_they_belong_to(command: Commands):

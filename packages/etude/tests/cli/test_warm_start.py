@@ -97,7 +97,7 @@ def test_a_run_is_named_and_its_best_taken(command: Commands):
     assert started(f"init_from={run}/best") == best
     assert started("init_from=mine") == last
     wrong = command("train", "c.yaml", "+init_from={best: true}", "--folder", "no")
-    assert wrong.code == 2 and "init_from.best is the best of a run; which one?; write path: runs/NAME" in wrong.err
+    assert wrong.code == 2 and "init_from.best is the best of a run; which one?; add path: runs/NAME" in wrong.err
 
 
 def _same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:

@@ -42,7 +42,7 @@ def test_a_service_that_has_sent_its_files_gets_no_more_patience_than_others(mon
     monkeypatch.setattr(outbox, "OPENING", 0.2)
     box, stop = outbox.Outbox("stuck"), threading.Event()
     box.send(lambda: None, at_once=True)
-    with pytest.warns(UserWarning, match="stuck does not answer; its last call was not sent"):
+    with pytest.warns(UserWarning, match="stuck does not answer; its last call did not end"):
         box.close(stop.wait)
     stop.set()
 

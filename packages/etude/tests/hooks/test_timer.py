@@ -13,7 +13,6 @@ def test_the_timer_divides_time_into_steps_data_and_evaluation(monkeypatch):
     monkeypatch.setattr(timer, "perf_counter", lambda: next(moments))
     run = small_run()
     hook = timer.Timer()
-    next(moments)
     hook.before_train(run)
     hook.before_step(run), hook.after_step(run)  # 1 s for data, 3 s for the step
     hook.before_eval(run), hook.after_eval(run)  # 20 s, after 6 s of something else
@@ -29,7 +28,6 @@ def test_every_record_of_the_timer_covers_the_steps_since_the_one_before(monkeyp
     moments = iter([0.0, 0.0, 1.0, 4.0, 10.0, 12.0])
     monkeypatch.setattr(timer, "perf_counter", lambda: next(moments))
     run, hook = small_run(), timer.Timer()
-    next(moments)
     hook.before_train(run)
     hook.before_step(run), hook.after_step(run)
     first = run.events.flush(step=1, epoch=0).values

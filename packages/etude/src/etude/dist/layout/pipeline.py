@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from etude import torch_private
 from etude.dist.layout.mesh import Mesh
 from etude.dist.layout.shards import like
 from etude.dist.layout.stages import CONTAINERS
@@ -245,16 +245,16 @@ def _pass_on(view: nn.Module, stage: int, pipe: Pipe) -> None:
     view.forward = forward
 
 
-class _NoReading(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _NoReading(torch_private.operator_mode()):  # type: ignore[misc]
     """Refuses a stage that decides by the values of a tensor: torch first sends it memory that nothing was written to,
     to learn the shapes of outputs, and later parts of a batch, of which each may decide differently."""
 
     def __init__(self, stage: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.stage = stage
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if op.overloadpacket in _READING:
+        if str(op.overloadpacket) in _READING:
             frame: Any = sys._getframe(1)
             while frame is not None and (is_library(frame.f_code.co_filename) or is_own(frame.f_globals["__name__"])):
                 frame = frame.f_back
@@ -267,9 +267,8 @@ class _NoReading(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return op(*args, **(kwargs or {}))
 
 
-_READING = (
-    torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero, torch.ops.aten.masked_select, torch.ops.aten._unique2,
-)  # fmt: skip
+#: Operators that give Python values of a tensor, or shapes that depend on them.
+_READING = ("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten._unique2")
 
 
 def numbered(optimizer: torch.optim.Optimizer, held: Mapping[int, Any]) -> None:
