@@ -46,7 +46,7 @@ def names(text):
         ("optim.lr=1e-4", ["digits/b"]),
         ("optim.lr!=0.1", ["digits/b"]),
         ("type=m*", ["digits/a", "digits/b"]),
-        ("name~^w", ["words/c"]),
+        ("name~ORD", ["words/c"]),
         ("-failed -digits/a", ["digits/b"]),
         ("state=failed", ["words/c"]),
         ('"digits', ["digits/a", "digits/b"]),
@@ -61,7 +61,6 @@ def test_terms_all_have_to_hold(text, found):
     [
         ("acuracy>1", "did you mean 'accuracy'"),
         ("lr>x", "needs a number"),
-        ("name~[", "no regular expression"),
     ],
 )
 def test_a_wrong_filter_says_what_is_wrong(text, says):

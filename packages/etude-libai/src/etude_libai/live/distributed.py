@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as torch_dist
 
+from etude.dist import objects
 from etude.dist.jobs import reports
 from etude.dist.world import World
 from etude.errors import ConfigError, Finding
@@ -101,18 +102,14 @@ def broadcast_py_object(obj: Any, src: int = 0) -> Any:
     """Return the object of process ``src`` in all processes."""
     if not (torch_dist.is_available() and torch_dist.is_initialized()):
         return obj
-    held = [obj]
-    torch_dist.broadcast_object_list(held, src=src)
-    return held[0]
+    return objects.broadcast(obj, src)
 
 
 def all_gather(data: Any, group: Any = None) -> list[Any]:
     """Return the objects of all processes, in all processes."""
     if topology.get_world_size() == 1 or not torch_dist.is_initialized():
         return [data]
-    held: list[Any] = [None] * topology.get_world_size()
-    torch_dist.all_gather_object(held, data, group=group)
-    return held
+    return objects.all_gather(data, group)
 
 
 def gather_batch(fields: Any) -> Any:

@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import distributed
 
+from etude.dist import objects
 from etude.dist.jobs import collectives, secret
 from etude.dist.jobs.meeting import LOOPBACK, MEETING, listen
 from etude.dist.world import World, interface_of
@@ -34,8 +35,6 @@ _TRIES = 20
 #: fit.
 _LENGTH, _ROOM = 8, 1 << 15
 _HEAD = _LENGTH + secret.SIZE
-#: Bytes of a message that no rank sends.
-_LONGEST = 1 << 36
 _control: Any = None
 _mail: Any = None
 #: Whether this is rank 0 while it works on what :func:`first` gives to all.
@@ -154,9 +153,9 @@ def gather(value: T) -> list[T]:
     lengths = [int.from_bytes(one[:_LENGTH], "little") for one in heard]
     said = [one[_HEAD:] for one in heard]
     if max(lengths) > _ROOM:
-        said = _gather_bytes(data, _bounded(max(lengths)))
+        said = _gather_bytes(data, objects.bounded(max(lengths)))
     marks = [one[_LENGTH:_HEAD] for one in heard]
-    return [_opened(one[:length], mark) for one, length, mark in zip(said, lengths, marks, strict=True)]
+    return [objects.opened(one[:length], mark) for one, length, mark in zip(said, lengths, marks, strict=True)]
 
 
 def _gather_bytes(data: bytes, room: int) -> list[bytes]:
@@ -187,24 +186,10 @@ def broadcast(value: T) -> T:
     heard = message.numpy().tobytes()
     length, said = int.from_bytes(heard[:_LENGTH], "little"), heard[_HEAD:]
     if length > _ROOM:
-        more = _filled(data, _bounded(length))
+        more = _filled(data, objects.bounded(length))
         distributed.broadcast(more, src=0, group=_control)
         said = more.numpy().tobytes()
-    return value if is_main else _opened(said[:length], heard[_LENGTH:_HEAD])
-
-
-def _opened(data: bytes, mark: bytes) -> Any:
-    """Return the value of a message. A pickle is a program: one without the seal of this job is not read."""
-    try:
-        return pickle.loads(secret.unseal(data, mark))
-    except secret.BrokenSeal as error:
-        raise PeerError(f"{error}: somebody else writes to the ranks") from error
-
-
-def _bounded(length: int) -> int:
-    if length > _LONGEST:
-        raise PeerError(f"a message of {length} bytes is not by a process of this job")
-    return length
+    return value if is_main else objects.opened(said[:length], heard[_LENGTH:_HEAD])
 
 
 @_waiting

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -68,7 +67,7 @@ def cpu_broadcast(data: bytes | None, src: int = 0) -> bytes:
 
 
 def broadcast_py_object(obj: Any, src: int = 0) -> Any:
-    return pickle.loads(cpu_broadcast(pickle.dumps(obj) if topology.get_rank() == src else None, src))
+    return dist.broadcast_py_object(obj, src)
 
 
 def BalancedRanges(total: int, num_splits: int) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from torch.autograd import Function
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from etude.dist import objects
 from etude.errors import UserCodeError
 from etude_libai.live.oneflow.placements import get_layer_placement, get_nd_sbp, sbp
 from etude_libai.live.split import meshes
@@ -108,8 +109,7 @@ def _agreed(local: torch.Tensor, mesh: DeviceMesh, how: Sequence[Any]) -> torch.
         group = mesh.get_group(dim)
         if torch_dist.get_world_size(group) == 1:
             continue
-        shapes: list[Any] = [None] * torch_dist.get_world_size(group)
-        torch_dist.all_gather_object(shapes, tuple(own.tolist()), group=group)
+        shapes = objects.all_gather(tuple(own.tolist()), group)
         if len(set(shapes)) > 1:
             ranks = torch_dist.get_process_group_ranks(group)
             listed = ", ".join(f"{shape} on rank {rank}" for rank, shape in zip(ranks, shapes, strict=True))

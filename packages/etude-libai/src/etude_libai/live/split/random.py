@@ -16,6 +16,7 @@ import torch
 import torch.distributed as torch_dist
 from torch.distributed.tensor import DTensor
 
+from etude.dist import objects
 from etude_libai.live.split import meshes
 
 aten = torch.ops.aten
@@ -110,10 +111,7 @@ def align() -> None:
     torch_dist.broadcast(state, 0)
     torch.set_rng_state(state)
     if torch.cuda.is_available():
-        state = torch.cuda.get_rng_state()
-        held = [state]
-        torch_dist.broadcast_object_list(held, 0)
-        torch.cuda.set_rng_state(held[0])
+        torch.cuda.set_rng_state(objects.broadcast(torch.cuda.get_rng_state()))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import torch
 from torch import distributed
 from torch.distributed import ProcessGroup
 
+from etude.dist import objects
 from etude.dist.jobs import reports
 from etude.dist.world import first_host
 
@@ -104,9 +105,7 @@ def gather_object(data: Any, dst: int = 0, group: ProcessGroup | None = None) ->
     world_size = get_world_size(group)
     if world_size == 1:
         return [data]
-    gathered: list[Any] | None = [None] * world_size if get_rank(group) == dst else None
-    distributed.gather_object(data, gathered, dst, group)
-    return gathered
+    return objects.gather(data, dst, group)
 
 
 def worker_init_fn(

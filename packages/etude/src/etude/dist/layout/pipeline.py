@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from etude import torch_private
+from etude.dist import objects
 from etude.dist.layout.mesh import Mesh
 from etude.dist.layout.shards import like
 from etude.dist.layout.stages import CONTAINERS
@@ -151,10 +152,8 @@ class Pipe:
         """Return the means of losses over all parts of a batch, on every rank of the pipeline."""
         names = list(losses[0]) if losses else []
         source = self.ranks[self.homes[-1]]
-        holder = [names]
         if self._names is None:
-            distributed.broadcast_object_list(holder, src=source, group=self.group)
-            self._names = holder[0]
+            self._names = objects.broadcast(names, source, self.group)
         means = torch.zeros(len(self._names), device=self.device)
         if losses:
             means = torch.stack([torch.stack([one[name].float() for one in losses]).mean() for name in names])
@@ -209,9 +208,7 @@ class Pipe:
 
     def shared(self, output: Any) -> Any:
         """Return the output of the last stage on every rank of the pipeline."""
-        holder = [output]
-        distributed.broadcast_object_list(holder, src=self.ranks[self.homes[-1]], group=self.group)
-        return holder[0]
+        return objects.broadcast(output, self.ranks[self.homes[-1]], self.group)
 
 
 def _home(stage: int, plan: Pipeline, size: int) -> int:

@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
 from etude.data.resume import Snapshot
+from etude.dist import objects
 from etude.errors import SaveError
 from etude.errors.spelling import suggest
 from etude_openmm.mmcv1.live.checks import require
@@ -324,11 +325,10 @@ class DistEvalHook(EvalHook):
         """Broadcast whether a best checkpoint was saved, so that the other ranks save their own state beside it."""
         if not (dist.is_available() and dist.is_initialized()):
             return
-        shared = [saved]
-        dist.broadcast_object_list(shared, src=0)
-        if shared[0] is not None and runner.rank != 0:
-            self.best_ckpt_path = shared[0]
-            folder, name = os.path.split(shared[0])
+        shared = objects.broadcast(saved)
+        if shared is not None and runner.rank != 0:
+            self.best_ckpt_path = shared
+            folder, name = os.path.split(shared)
             runner.save_own_part(folder, filename_tmpl=name, create_symlink=False)
 
 

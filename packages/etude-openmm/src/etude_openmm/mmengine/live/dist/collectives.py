@@ -11,6 +11,7 @@ from torch import Tensor
 from torch import distributed as torch_dist
 from torch.distributed import ProcessGroup
 
+from etude.dist import objects
 from etude_openmm.mmengine.live.dist.utils import (
     cast_data_device,
     get_comm_device,
@@ -83,7 +84,7 @@ def broadcast_object_list(data: list[Any], src: int = 0, group: ProcessGroup | N
     """Give every process the picklable objects of ``src``, in place."""
     assert isinstance(data, list)
     if get_world_size(group) > 1:
-        torch_dist.broadcast_object_list(data, src, group)
+        data[:] = objects.broadcast(data, src, group)
 
 
 def all_gather_object(data: Any, group: ProcessGroup | None = None) -> list[Any]:
@@ -91,9 +92,7 @@ def all_gather_object(data: Any, group: ProcessGroup | None = None) -> list[Any]
     world_size = get_world_size(group)
     if world_size == 1:
         return [data]
-    gathered: list[Any] = [None] * world_size
-    torch_dist.all_gather_object(gathered, data, group)
-    return gathered
+    return objects.all_gather(data, group)
 
 
 def all_reduce_dict(data: dict[str, Tensor], op: str = "sum", group: ProcessGroup | None = None) -> None:
