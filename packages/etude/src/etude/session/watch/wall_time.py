@@ -38,6 +38,8 @@ HOOKS = {
     # Stops saves what is the best so far, and looks after the saves under way.
     **dict.fromkeys(("Checkpoint", "CheckpointHook", "Saver", "PeriodicCheckpointer", "Stops"), CHECKPOINT),
     **dict.fromkeys(("OptimizerHook", "DistOptimizerHook"), UPDATE),
+    # The ledger, and the clock of slow steps: a sampler meets them more often than their time would have it.
+    **dict.fromkeys(("Noting", "_end_step"), OTHER),
 }
 #: While it does these, a thread that sleeps waits for the gradients or the decisions of other ranks.
 _EXCHANGES = (FORWARD, UPDATE, CHECKPOINT)
